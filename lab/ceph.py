@@ -1,0 +1,115 @@
+"""One-node Ceph with its S3 gateway (Debian's `ceph-mon ceph-osd radosgw`): the production-grade S3 of the tests.
+
+Needs root (its daemons open raw stores), no systemd. About 15 s to start and 330 MB of memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from lab.endpoint import S3Endpoint
+from lab.process import free_port, wait_for_http
+
+PROGRAMS = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "monmaptool")
+INSTALL = "apt-get install -y --no-install-recommends ceph-mon ceph-osd radosgw"
+
+_CONFIG = """
+[global]
+fsid = {fsid}
+mon_host = [v1:127.0.0.1:{mon_port}/0]
+public_network = 127.0.0.0/8
+ms_bind_msgr2 = false
+auth_cluster_required = none
+auth_service_required = none
+auth_client_required = none
+run_dir = {home}/run
+admin_socket = {home}/run/$cluster-$name.$pid.asok
+pid_file = {home}/run/$type.$id.pid
+log_file = {home}/log/$type.$id.log
+osd_crush_chooseleaf_type = 0
+osd_pool_default_size = 1
+osd_pool_default_min_size = 1
+osd_pool_default_pg_num = 8
+osd_pool_default_pg_autoscale_mode = off
+mon_allow_pool_size_one = true
+mon_max_pg_per_osd = 1000
+mon_data_avail_crit = 1
+[mon.a]
+mon_data = {home}/mon
+mon_initial_members = a
+[osd.0]
+osd_data = {home}/osd
+osd_objectstore = bluestore
+bluestore_block_size = 8589934592
+bluestore_block_db_create = false
+bluestore_block_wal_create = false
+osd_class_load_list = *
+osd_class_default_list = *
+[client.rgw.a]
+rgw_data = {home}/rgw
+rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
+rgw_dns_name = localhost
+rgw_run_sync_thread = false
+rgw_zone = default
+"""
+
+
+class Ceph:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = free_port()
+        self._config = home / "ceph.conf"
+
+    @staticmethod
+    def missing() -> list[str]:
+        return [program for program in PROGRAMS if shutil.which(program) is None]
+
+    def start(self) -> S3Endpoint:
+        for folder in ("mon", "osd", "rgw", "run", "log"):
+            (self.home / folder).mkdir(parents=True, exist_ok=True)
+        fsid = Path("/proc/sys/kernel/random/uuid").read_text().strip()
+        mon_port = free_port()
+        self._config.write_text(_CONFIG.format(fsid=fsid, home=self.home, mon_port=mon_port, port=self.port))
+        monmap = str(self.home / "monmap")
+        self._run("monmaptool", "--create", "--clobber", "--fsid", fsid, "--addv", "a", f"[v1:127.0.0.1:{mon_port}]", monmap)
+        self._run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "-c", str(self._config))
+        self._run("ceph-mon", "-i", "a", "-c", str(self._config))
+        osd_uuid = Path("/proc/sys/kernel/random/uuid").read_text().strip()
+        self._run("ceph", "-c", str(self._config), "osd", "new", osd_uuid, "0")
+        self._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd_uuid, "-c", str(self._config))
+        self._run("ceph-osd", "-i", "0", "-c", str(self._config))
+        self._wait_for_osd()
+        self._run("radosgw", "-c", str(self._config), "-n", "client.rgw.a")
+        log = self.home / "log" / "client.rgw.a.log"
+        wait_for_http(f"http://127.0.0.1:{self.port}/", None, log)
+        self._run(
+            *("radosgw-admin", "-c", str(self._config), "user", "create", "--uid=test"),
+            *("--display-name=test", "--access-key=test", "--secret-key=testtest"),
+        )
+        return S3Endpoint("ceph", f"http://127.0.0.1:{self.port}", "test", "testtest", region="default")
+
+    def stop(self) -> None:
+        # The gateway first: without its OSD it would spend its last seconds waiting for one.
+        for name in ("client.rgw.a.pid", "osd.0.pid", "mon.a.pid"):
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int((self.home / "run" / name).read_text()), signal.SIGKILL)
+
+    def _wait_for_osd(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if "1 up" in self._run("ceph", "-c", str(self._config), "osd", "stat"):
+                return
+            time.sleep(0.2)
+        raise RuntimeError(f"Ceph's OSD did not come up within 60 s; see {self.home}/log")
+
+    def _run(self, *command: str) -> str:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} failed ({done.returncode}): {done.stderr[-2000:]}")
+        return done.stdout
