@@ -77,7 +77,9 @@ class Ceph:
         mon_port = free_port()
         self._config.write_text(_CONFIG.format(fsid=fsid, home=self.home, mon_port=mon_port, port=self.port))
         monmap = str(self.home / "monmap")
-        self._run("monmaptool", "--create", "--clobber", "--fsid", fsid, "--addv", "a", f"[v1:127.0.0.1:{mon_port}]", monmap)
+        self._run(
+            "monmaptool", "--create", "--clobber", "--fsid", fsid, "--addv", "a", f"[v1:127.0.0.1:{mon_port}]", monmap
+        )
         self._run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "-c", str(self._config))
         self._run("ceph-mon", "-i", "a", "-c", str(self._config))
         osd_uuid = Path("/proc/sys/kernel/random/uuid").read_text().strip()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from urllib.parse import urlencode
+
+# Azurite's one account and its published key: the same on every machine, and no secret.
+AZURITE_ACCOUNT = "devstoreaccount1"
+AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
 @dataclass(frozen=True)
@@ -24,3 +29,31 @@ class S3Endpoint:
             }
         )
         return f"s3://{bucket}/{prefix}?{query}"
+
+
+@dataclass(frozen=True)
+class AzureEndpoint:
+    name: str
+    url: str
+    account: str = AZURITE_ACCOUNT
+    account_key: str = AZURITE_KEY
+
+    def store_url(self, container: str, prefix: str = "", endpoint: str | None = None) -> str:
+        query = urlencode(
+            {"account": self.account, "endpoint": endpoint or self.url, "account_key": self.account_key},
+        )
+        return f"az://{container}/{prefix}?{query}"
+
+
+@dataclass(frozen=True)
+class GcsEndpoint:
+    name: str
+    url: str
+
+    def service_account_key(self, endpoint: str | None = None) -> str:
+        """What `GCSStore(service_account_key=…)` needs to talk to this server without signing anything."""
+        fields = {"gcs_base_url": endpoint or self.url, "disable_oauth": True, "client_email": "", "private_key": ""}
+        return json.dumps({**fields, "private_key_id": ""})
+
+    def store_url(self, bucket: str, prefix: str = "", endpoint: str | None = None) -> str:
+        return f"gs://{bucket}/{prefix}?{urlencode({'service_account_key': self.service_account_key(endpoint)})}"

@@ -25,11 +25,16 @@ def free_port() -> int:
 
 
 def die_with_parent() -> None:
-    """A test run that is killed must not leave servers behind."""
+    """A test run that is killed must not leave servers behind.
+
+    Linux sends the signal when the *thread* that spawned the child ends: start servers from one that lasts.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def spawn(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+def spawn(
+    command: Sequence[str], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -46,8 +51,10 @@ def spawn(command: Sequence[str], log: Path, env: Mapping[str, str] | None = Non
 def wait_for_http(url: str, process: subprocess.Popen[bytes] | None, log: Path, seconds: float = 60.0) -> None:
     """Return once `url` gives any HTTP answer at all; explain with the log's tail if it never does."""
     deadline = time.monotonic() + seconds
+    why = f"no answer from {url} within {seconds:.0f} s"
     while time.monotonic() < deadline:
         if process is not None and process.poll() is not None:
+            why = f"the server meant for {url} ended with code {process.returncode}"
             break
         try:
             urllib.request.urlopen(url, timeout=2).close()
@@ -57,7 +64,7 @@ def wait_for_http(url: str, process: subprocess.Popen[bytes] | None, log: Path, 
         except OSError:
             time.sleep(0.05)
     tail = log.read_text(errors="replace")[-2000:] if log.exists() else "(no log)"
-    raise RuntimeError(f"no answer from {url} within {seconds:.0f} s; the log ends with:\n{tail}")
+    raise RuntimeError(f"{why}; its log ends with:\n{tail}")
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = 5.0) -> None:

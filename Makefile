@@ -1,0 +1,72 @@
+# Everything runs in .venv, which is made with nothing but Python itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test test-slow test-servers servers check format requirements dist clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.installed ## Create .venv and install tenure in it, with all development tools
+
+# Debian packs ensurepip apart from Python; where it is missing and we may, it is installed.
+$(VENV)/.installed: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found: install Python 3.11 or newer, or name one with PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "tenure needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): name a newer one with PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && \
+		DEBIAN_FRONTEND=noninteractive apt-get -qqy install --no-install-recommends python3-venv >/dev/null && \
+		$(PYTHON) -c 'import ensurepip'; } || { \
+		echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+demo: venv ## Watch a small fleet elect a leader, lose it and elect another
+	$(BIN)/tenure demo
+
+test: venv ## Run the tests that need no server: unit, simulated and acceptance
+	$(BIN)/python -m pytest -m "not servers and not slow" tests
+
+test-slow: venv ## Run the long searches and soak tests
+	$(BIN)/python -m pytest -m slow tests
+
+test-servers: venv servers ## Run the tests against real object stores
+	$(BIN)/python -m pytest -m servers tests
+
+servers: ## Install the object stores that test-servers runs against
+	tools/install-servers
+
+check: venv ## Lint, check formatting, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(BIN)/mypy lab tools
+	$(BIN)/python tools/layers.py src/tenure
+
+format: venv ## Format the code and fix what the linter can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+requirements: venv ## Print the tests that passed for each requirement (STRICT=1: fail if one has none)
+	@$(BIN)/python tools/requirements.py $(if $(filter-out 0,$(STRICT)),--strict)
+
+dist: venv ## Build the source distribution and the wheel into dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
+bench-store: ## Measure the stores (bench-NAME runs bench/NAME.py)
+bench-%: venv
+	$(BIN)/python -m bench.$*
+
+clean: ## Remove everything that was generated or installed here
+	rm -rf $(VENV) .servers .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

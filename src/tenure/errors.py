@@ -1,0 +1,114 @@
+"""Every error that tenure raises on purpose.
+
+    TenureError
+    ├── ConfigError (ValueError)      a setting that cannot work; says which rule it breaks
+    │   ├── InvalidUrl                a store URL that cannot be used
+    │   ├── InvalidKey                a key or name that no store may hold
+    │   └── MissingExtra              an optional dependency is needed: says which to install
+    ├── ForkedProcess                 a store or coordinator was used in a forked child
+    └── StoreError                    the store said no, or said nothing
+        ├── NotFound                  there is no such key
+        ├── BodyTooLarge              a body over the store's limit, refused before it is sent or read
+        ├── ReadOnlyStore             a write through a store opened for reading
+        ├── StoreUnavailable          no usable answer: unreachable, timed out, throttled, 5xx
+        │   └── Throttled             the store asked us to slow down
+        ├── AccessDenied              the store knows us, or does not, and refuses
+        │   ├── BadCredentials        wrong key, secret, token or signature
+        │   └── ClockSkewed           the request's signature was refused for its time: this host's clock is off
+        ├── CredentialsNotFound       nothing to sign requests with
+        ├── BucketMissing             the bucket or container does not exist
+        └── StoreUnfit                reachable, but tenure would not be safe on it; `reasons` says why
+
+Messages are one sentence for the person who is paged: what happened, to what, and what to do. None of them holds a
+secret: text that came from a server or a client library passes through `tenure.store.url.redact` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class TenureError(Exception):
+    """Base of every error that tenure raises on purpose."""
+
+
+class ConfigError(TenureError, ValueError):
+    """A setting that cannot work."""
+
+
+class InvalidUrl(ConfigError):
+    """A store URL that cannot be used."""
+
+
+class InvalidKey(ConfigError):
+    """A key or name that no store may hold."""
+
+
+class MissingExtra(ConfigError):
+    """A feature was asked for whose optional dependency is not installed."""
+
+
+class ForkedProcess(TenureError):
+    """A store or coordinator was used in a forked child; open a new one there."""
+
+
+class StoreError(TenureError):
+    """The store said no, or said nothing."""
+
+
+class NotFound(StoreError):
+    """There is no such key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"there is no object {key!r}")
+        self.key = key
+
+    def __reduce__(self) -> tuple[type[NotFound], tuple[str]]:
+        return (NotFound, (self.key,))
+
+
+class BodyTooLarge(StoreError):
+    """A body over the store's limit."""
+
+
+class ReadOnlyStore(StoreError):
+    """A write was tried through a store that was opened for reading only."""
+
+
+class StoreUnavailable(StoreError):
+    """The store gave no usable answer."""
+
+
+class Throttled(StoreUnavailable):
+    """The store asked us to slow down."""
+
+
+class AccessDenied(StoreError):
+    """The store refused for want of permission."""
+
+
+class BadCredentials(AccessDenied):
+    """The key, secret, token or signature is wrong."""
+
+
+class ClockSkewed(AccessDenied):
+    """The store refused the request's time: the clock of this host is off."""
+
+
+class CredentialsNotFound(StoreError):
+    """There is nothing to sign requests with."""
+
+
+class BucketMissing(StoreError):
+    """The bucket or container does not exist."""
+
+
+class StoreUnfit(StoreError):
+    """The store answers, but tenure would not be safe on it."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = tuple(reasons)
+
+    def __reduce__(self) -> tuple[type[StoreUnfit], tuple[tuple[str, ...]]]:
+        return (StoreUnfit, (self.reasons,))

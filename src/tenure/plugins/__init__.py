@@ -1,0 +1,1 @@
+"""Leader-only work: queue, scheduler, TTL, counters, supervised services."""

@@ -1,0 +1,153 @@
+"""Where the credentials for a cloud store come from.
+
+obstore finds most by itself: environment variables, web identity (IRSA), container and instance roles, service account
+files, managed identities. Logins of the providers' own tools (AWS profiles, SSO and assumed roles, `az login`,
+`gcloud auth`) need the provider's own library, which is an optional extra.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tenure.errors import CredentialsNotFound, MissingExtra, StoreError
+from tenure.store.cloud.failures import no_credentials
+from tenure.store.url import StoreUrl, redact
+
+LOOK_UP_SECONDS = 5.0
+METADATA = "metadata service of the machine"
+
+_AMBIENT = {
+    "s3": (
+        ("AWS_ACCESS_KEY_ID", "environment"),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "web identity"),
+        ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "container role"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "container role"),
+    ),
+    "gs": (
+        ("GOOGLE_SERVICE_ACCOUNT", "service account"),
+        ("GOOGLE_SERVICE_ACCOUNT_PATH", "service account"),
+        ("GOOGLE_SERVICE_ACCOUNT_KEY", "service account"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "application credentials"),
+        ("GOOGLE_BEARER_TOKEN", "environment"),
+    ),
+    "az": (
+        ("AZURE_STORAGE_ACCOUNT_KEY", "environment"),
+        ("AZURE_STORAGE_ACCESS_KEY", "environment"),
+        ("AZURE_STORAGE_SAS_KEY", "environment"),
+        ("AZURE_STORAGE_SAS_TOKEN", "environment"),
+        ("AZURE_STORAGE_TOKEN", "environment"),
+        ("AZURE_FEDERATED_TOKEN_FILE", "workload identity"),
+        ("AZURE_CLIENT_SECRET", "client secret"),
+        ("AZURE_STORAGE_CLIENT_SECRET", "client secret"),
+    ),
+}
+_IN_URL = {
+    "s3": ("access_key_id",),
+    "gs": ("service_account", "bearer_token"),
+    "az": ("account_key", "sas_token"),
+}
+_SKIP_SIGNATURE = {"s3": "AWS_SKIP_SIGNATURE", "gs": "GOOGLE_SKIP_SIGNATURE", "az": "AZURE_SKIP_SIGNATURE"}
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    source: str
+    """For people: where they come from."""
+    provider: Any = None
+    """A callable for obstore, or None where it finds them by itself."""
+
+
+async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Credentials:
+    """Decide where this URL's credentials come from; logins are looked up, for at most five seconds."""
+    make = _login(url, environment)
+    if make is None:
+        return Credentials(_ambient(url, environment))
+    source, look_up = make
+    try:
+        async with asyncio.timeout(LOOK_UP_SECONDS):
+            return Credentials(source, await asyncio.to_thread(look_up))
+    except TimeoutError:
+        raise CredentialsNotFound(f"{source} gave no credentials within {LOOK_UP_SECONDS:g} s") from None
+    except StoreError:
+        raise
+    except MissingExtra:
+        raise
+    except Exception as error:
+        raise CredentialsNotFound(f"{source} gave no credentials: {redact(str(error))[:300]}") from error
+
+
+def _ambient(url: StoreUrl, environment: Mapping[str, str]) -> str:
+    if any(option in url.options for option in _IN_URL[url.scheme]):
+        return "store URL"
+    if environment.get(_SKIP_SIGNATURE[url.scheme], "").lower() in ("1", "true"):
+        return "none: requests are not signed"
+    for variable, source in _AMBIENT[url.scheme]:
+        if environment.get(variable):
+            return source
+    return METADATA
+
+
+def _login(url: StoreUrl, environment: Mapping[str, str]) -> tuple[str, Callable[[], Any]] | None:
+    """How to look up a login, or None if obstore is to find the credentials by itself."""
+    asked = url.options.get("auth") == "login"
+    if url.scheme == "az":
+        return ("the Azure login", _azure_login) if asked else None
+    if url.scheme == "gs":
+        return ("the Google login", _google_login) if asked else None
+    ambient = _ambient(url, environment)
+    role = url.options.get("role_arn")
+    profile = url.options.get("profile")
+    if profile is None and ambient not in ("store URL", "environment"):
+        profile = environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
+    if role is not None:
+        return f"the role {role}", lambda: _aws_role(role, profile)
+    if profile is not None:
+        return f"the AWS profile {profile!r}", lambda: _aws_session(f"the AWS profile {profile!r} is asked for", profile)
+    if asked:
+        return "the AWS login", lambda: _aws_session("?auth=login is asked for", None)
+    if ambient == METADATA and _has_aws_files(environment) and importlib.util.find_spec("boto3"):
+        return "the default AWS profile", lambda: _aws_session("there is an AWS configuration", None)
+    return None
+
+
+def _has_aws_files(environment: Mapping[str, str]) -> bool:
+    home = Path(environment.get("HOME", "/nonexistent"))
+    return Path(environment.get("AWS_SHARED_CREDENTIALS_FILE", home / ".aws/credentials")).is_file()
+
+
+def _aws_session(why: str, profile: str | None) -> Any:
+    auth = _import("obstore.auth.boto3", why, "aws")
+    session = importlib.import_module("boto3").Session(profile_name=profile)
+    if session.get_credentials() is None:
+        raise CredentialsNotFound(no_credentials("s3://"))
+    return auth.Boto3CredentialProvider(session)
+
+
+def _aws_role(role: str, profile: str | None) -> Any:
+    auth = _import("obstore.auth.boto3", "?role_arn= is asked for", "aws")
+    session = importlib.import_module("boto3").Session(profile_name=profile)
+    return auth.StsCredentialProvider(session, RoleArn=role, RoleSessionName="tenure")
+
+
+def _azure_login() -> Any:
+    return _import("obstore.auth.azure", "?auth=login is asked for", "azure").AzureCredentialProvider()
+
+
+def _google_login() -> Any:
+    return _import("obstore.auth.google", "?auth=login is asked for", "gcp").GoogleCredentialProvider()
+
+
+def _import(module: str, why: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(
+            f"{why}, and that needs an optional part of tenure: pip install 'tenure[{extra}]' "
+            f"(missing: {error.name or 'a module'})"
+        ) from None

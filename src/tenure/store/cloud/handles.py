@@ -1,0 +1,124 @@
+"""obstore's clients for one bucket: one that retries, for reads, and one that never does, for writes.
+
+With retries obstore reports a rejection for its own first write, whose answer was lost; a delete that is repeated may
+remove what was written in between.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from tenure.errors import ConfigError, InvalidUrl
+from tenure.store.cloud.credentials import Credentials
+from tenure.store.url import StoreUrl, redact
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+Handle: TypeAlias = S3Store | GCSStore | AzureStore
+
+_READ_RETRIES = 3
+_CONNECT_SECONDS = 3.0
+
+
+class Handles(msgspec.Struct, frozen=True):
+    reads: Handle
+    writes: Handle
+
+
+def connect(
+    url: StoreUrl, credentials: Credentials, timeout: float, environment: Mapping[str, str] = os.environ
+) -> Handles:
+    """Make both clients. Nothing is sent yet."""
+    try:
+        return Handles(
+            reads=_handle(url, credentials, timeout, _retries(_READ_RETRIES, timeout), environment),
+            writes=_handle(url, credentials, timeout, _retries(0, timeout), environment),
+        )
+    except ConfigError:
+        raise
+    except Exception as error:
+        said = redact(str(error).partition("\n")[0])[:300]
+        raise InvalidUrl(f"{url.shown} cannot be used: {said}") from error
+
+
+def _handle(
+    url: StoreUrl, credentials: Credentials, timeout: float, retries: RetryConfig, environment: Mapping[str, str]
+) -> Handle:
+    options = url.options
+    endpoint = options.get("endpoint") or _endpoint(url.scheme, environment)
+    client: ClientConfig = {
+        "timeout": timedelta(seconds=timeout),
+        "connect_timeout": timedelta(seconds=min(timeout, _CONNECT_SECONDS)),
+        "allow_http": endpoint is not None and endpoint.startswith("http://"),
+    }
+    config: dict[str, Any]
+    if url.scheme == "s3":
+        # Both names, because obstore prefers the second, and the URL must win over the environment.
+        config = {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint} if endpoint else {}
+        config |= _chosen(options, "access_key_id", "secret_access_key", "session_token", "region")
+        config["virtual_hosted_style_request"] = options.get("virtual_hosted") == "1"
+        config["conditional_put"] = "etag"  # an environment variable could switch it off
+        if "region" not in config and not environment.get("AWS_REGION") and environment.get("AWS_DEFAULT_REGION"):
+            config["region"] = environment["AWS_DEFAULT_REGION"]
+        return S3Store(
+            url.bucket,
+            config=config,  # type: ignore[arg-type]
+            client_options=client,
+            retry_config=retries,
+            credential_provider=credentials.provider,
+        )
+    if url.scheme == "gs":
+        config = _chosen(options, "service_account", "bearer_token") | ({"base_url": endpoint} if endpoint else {})
+        return GCSStore(
+            url.bucket,
+            config=config,  # type: ignore[arg-type]
+            client_options=client,
+            retry_config=retries,
+            credential_provider=credentials.provider,
+        )
+    config = _chosen(options, "account_key") | ({"endpoint": endpoint} if endpoint else {})
+    if "account" in options:
+        config["account_name"] = options["account"]
+    elif not environment.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        raise InvalidUrl(f"{url.shown} names no storage account: add ?account=NAME or set AZURE_STORAGE_ACCOUNT_NAME")
+    if "sas_token" in options:
+        config["sas_key"] = options["sas_token"]
+    return AzureStore(
+        url.bucket,
+        config=config,  # type: ignore[arg-type]
+        client_options=client,
+        retry_config=retries,
+        credential_provider=credentials.provider,
+    )
+
+
+def _endpoint(scheme: str, environment: Mapping[str, str]) -> str | None:
+    names = {
+        "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        "gs": ("GOOGLE_BASE_URL",),
+        "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    }[scheme]
+    return next((environment[name] for name in names if environment.get(name)), None)
+
+
+def _chosen(options: Mapping[str, str], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}
+
+
+def _retries(count: int, timeout: float) -> RetryConfig:
+    return {
+        "max_retries": count,
+        "retry_timeout": timedelta(seconds=timeout),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=50),
+            "max_backoff": timedelta(seconds=1),
+            "base": 2,
+        },
+    }

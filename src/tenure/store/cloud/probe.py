@@ -1,0 +1,136 @@
+"""Finds out how a cloud store speaks, and whether it honours conditions at all.
+
+About ten small requests on keys that nobody else uses, when a store is opened. It catches a store that ignores
+conditions; only races catch one that checks them and then writes without holding anything (`tenure doctor`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.entropy import NewId, new_id
+from tenure.errors import AccessDenied, BadCredentials, NotFound, StoreError, StoreUnavailable
+from tenure.store.cloud.failures import Failure
+from tenure.store.cloud.store import CloudStore, Dialect
+from tenure.store.outcome import Applied, NotModified, Outcome, Rejected, Unknown, Version
+
+T = TypeVar("T")
+
+PROBE_FOLDER = "tenure-probe/"
+_TRIES = 3
+
+
+class ProbeRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """What a probe object holds: enough for whoever finds one to know that it may go."""
+
+    write_id: str
+    purpose: str = "tenure tries whether this store honours conditional writes; safe to delete"
+    schema_version: int = 1
+
+
+class Findings(msgspec.Struct, frozen=True):
+    dialect: Dialect
+    reasons: tuple[str, ...] = ()
+    """Why tenure would not be safe here; empty if nothing was found."""
+
+
+class Probe:
+    def __init__(self, store: CloudStore, prefix: str, *, draw_id: NewId = new_id, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store = store
+        self._folder = prefix + PROBE_FOLDER
+        self._draw_id = draw_id
+        self._clock = clock
+
+    async def run(self) -> Findings:
+        """Raises a `StoreError` if the store cannot be used or judged at all."""
+        key, missing = (f"{self._folder}{self._draw_id()}" for _ in range(2))
+        try:
+            return await self._examine(key, missing)
+        finally:
+            try:
+                await self._store.delete(key, missing)
+            except StoreError:
+                pass  # the findings say more than a leftover; `tenure doctor` removes it
+
+    async def _examine(self, key: str, missing: str) -> Findings:
+        reasons: list[str] = []
+        created, _ = await self._decided(lambda: self._store.try_create(key, self._body()))
+        if isinstance(created, Rejected):
+            return Findings(self._store.dialect, ("it refuses to create a key that does not exist",))
+        if reason := await self._missing_key(missing):
+            reasons.append(reason)
+        lost, failure = await self._decided(lambda: self._store.try_create(key, self._body()))
+        if isinstance(lost, Applied):
+            reasons.append("it ignores If-None-Match: a second create of one key succeeded")
+        first = await self._version(key)
+        dialect = msgspec.structs.replace(
+            self._store.dialect, lost_create_status=(failure and failure.status) or 412
+        )
+        quoting = await self._quoting(key, first, dialect)
+        if quoting is None:
+            return Findings(dialect, (*reasons, "it does not honour If-Match: a write with the right version is refused"))
+        self._store.dialect = dialect = quoting
+        stale, _ = await self._decided(lambda: self._store.try_replace(key, self._body(), first))
+        if isinstance(stale, Applied):
+            reasons.append("it ignores If-Match: a write with an old version succeeded")
+        absent, _ = await self._decided(lambda: self._store.try_replace(missing, self._body(), first))
+        if isinstance(absent, Applied):
+            reasons.append("it ignores If-Match: a write with a version succeeded on a missing key")
+        current = await self._version(key)
+        unchanged = await self._store.get(key, unless=current)
+        dialect = msgspec.structs.replace(dialect, conditional_get=isinstance(unchanged, NotModified))
+        self._store.dialect = dialect
+        return Findings(dialect, tuple(reasons))
+
+    async def _missing_key(self, missing: str) -> str | None:
+        try:
+            await self._store.get(missing)
+        except NotFound:
+            return None
+        except BadCredentials:
+            raise
+        except AccessDenied:
+            return (
+                "it answers 403 for a missing key, which cannot be told from a lost permission: allow this identity to "
+                "list the bucket (s3:ListBucket on the bucket itself, storage.objects.list, or Blob Data Contributor)"
+            )
+        except StoreUnavailable as error:
+            return f"it does not say plainly that a key is missing ({error})"
+        return "it answers for a key that was never written"
+
+    async def _quoting(self, key: str, version: Version, dialect: Dialect) -> Dialect | None:
+        for quoted in (True, False):
+            self._store.dialect = msgspec.structs.replace(dialect, quoted_if_match=quoted)
+            replaced, _ = await self._decided(lambda: self._store.try_replace(key, self._body(), version))
+            if isinstance(replaced, Applied):
+                return self._store.dialect
+            if not (await self._version(key)).matches(version):
+                return self._store.dialect  # the answer was lost and the write was not
+        self._store.dialect = dialect
+        return None
+
+    async def _decided(
+        self, attempt: Callable[[], Awaitable[tuple[Outcome, Failure | None]]]
+    ) -> tuple[Outcome, Failure | None]:
+        """Repeat a write that got no decisive answer; the steps here are such that repeating one is harmless."""
+        for round_number in range(_TRIES):
+            if round_number:
+                await self._clock.sleep(0.1 * 2**round_number)
+            outcome, failure = await attempt()
+            if not isinstance(outcome, Unknown):
+                return outcome, failure
+            if not isinstance(outcome.error, StoreUnavailable):
+                break
+        assert isinstance(outcome, Unknown)
+        raise outcome.error
+
+    async def _version(self, key: str) -> Version:
+        found = await self._store.get(key)
+        return found.version
+
+    def _body(self) -> bytes:
+        return msgspec.json.encode(ProbeRecord(write_id=self._draw_id()))

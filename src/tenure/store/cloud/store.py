@@ -1,0 +1,227 @@
+"""One bucket of S3, Google Cloud Storage or Azure, through obstore.
+
+The error contract: 412 is `Rejected`. 409 is `Rejected` only where it is a provider's word for "exists already" (a
+create on Azure); elsewhere it means "not decided". A missing key on replace is `Rejected`. All else is `Unknown`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
+
+from tenure.errors import ConfigError, CredentialsNotFound, NotFound, StoreError, StoreUnavailable
+from tenure.store.cloud.credentials import METADATA, Credentials
+from tenure.store.cloud.failures import KEY_MISSING, Failure, explain, no_credentials, read
+from tenure.store.cloud.handles import Handles
+from tenure.store.guard import OpenGuard, check_body, check_size
+from tenure.store.keys import check_key, check_prefix, is_key
+from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
+from tenure.store.protocol import StoreInfo
+from tenure.store.url import StoreUrl
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
+
+T = TypeVar("T")
+
+_FAILURES = (BaseError, OSError, ValueError, TimeoutError)
+"""What obstore raises: its own errors, the builtin FileNotFoundError, and ValueError from its credential callbacks."""
+_PAGE = 1000
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """What a store does in its own way; found by `tenure.store.cloud.probe`, never configured."""
+
+    quoted_if_match: bool = True
+    """Ceph compares `If-Match` with the ETag without its quotes, and with quotes rejects every write."""
+    lost_create_status: int = 412
+    """What a create gets whose key exists: 412, on Azure 409."""
+    conditional_get: bool = True
+    """False: `If-None-Match` on a GET is ignored, and the body comes anyway."""
+    versioned: bool = False
+    """The bucket keeps every version of every object."""
+
+    def described(self) -> dict[str, str]:
+        return {
+            "if-match": "quoted" if self.quoted_if_match else "bare",
+            "lost-create": str(self.lost_create_status),
+            "conditional-get": "honoured" if self.conditional_get else "ignored",
+        }
+
+
+class CloudStore:
+    def __init__(
+        self, url: StoreUrl, handles: Handles, credentials: Credentials, *, timeout: float, dialect: Dialect | None = None
+    ) -> None:
+        self._url = url
+        self._reads = handles.reads
+        self._writes = handles.writes
+        self._credentials = credentials
+        self._timeout = timeout
+        self._guard = OpenGuard(f"the store {url.shown}")
+        self._ever_answered = False
+        self.dialect = dialect if dialect is not None else Dialect()
+
+    @property
+    def info(self) -> StoreInfo:
+        return StoreInfo(provider=self._url.scheme, url=self._url.shown, dialect=self.dialect.described())
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+        self._check(key)
+        what = f"get {key!r}"
+        try:
+            return await self._within(self._get(key, unless))
+        except NotModifiedError:
+            assert unless is not None
+            return NotModified(unless)
+        except FileNotFoundError as error:
+            if read(error).code in KEY_MISSING:
+                raise NotFound(key) from None
+            raise self._explain(what, error) from error
+        except _FAILURES as error:
+            raise self._explain(what, error) from error
+
+    async def put(self, key: str, body: bytes) -> Version:
+        self._check(key, body)
+        try:
+            return self._written(await self._within(self._send(key, body, "overwrite")))
+        except _FAILURES as error:
+            raise self._explain(f"put {key!r}", error) from error
+
+    async def create(self, key: str, body: bytes) -> Outcome:
+        return (await self.try_create(key, body))[0]
+
+    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
+        return (await self.try_replace(key, body, expected))[0]
+
+    async def try_create(self, key: str, body: bytes) -> tuple[Outcome, Failure | None]:
+        """`create`, with what the server said if it said no."""
+        self._check(key, body)
+        try:
+            result = await self._within(self._send(key, body, "create"))
+            return Applied(self._written(result)), None
+        except (AlreadyExistsError, PreconditionError) as error:
+            failure = read(error)
+            exists = failure.status == 412 or (failure.status == 409 and failure.code == "BlobAlreadyExists")
+            return Rejected() if exists else Unknown(self._explain(f"create {key!r}", error)), failure
+        except _FAILURES as error:
+            return Unknown(self._explain(f"create {key!r}", error)), read(error)
+
+    async def try_replace(self, key: str, body: bytes, expected: Version) -> tuple[Outcome, Failure | None]:
+        """`replace`, with what the server said if it said no."""
+        self._check(key, body)
+        mode = self._condition(expected)
+        try:
+            result = await self._within(self._send(key, body, mode))
+            return Applied(self._written(result)), None
+        except (PreconditionError, FileNotFoundError) as error:
+            failure = read(error)
+            moved = failure.status == 412 or failure.code in KEY_MISSING
+            return Rejected() if moved else Unknown(self._explain(f"replace {key!r}", error)), failure
+        except _FAILURES as error:
+            return Unknown(self._explain(f"replace {key!r}", error)), read(error)
+
+    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
+        self._guard.check()
+        check_prefix(prefix)
+        pages = self._reads.list(prefix.rstrip("/") or None, offset=after, chunk_size=_PAGE)
+        try:
+            while True:
+                try:
+                    page = await self._within(anext(pages))
+                except StopAsyncIteration:
+                    return
+                for row in page:
+                    key = row["path"]
+                    # Not every server heeds the offset, and prefixes are matched by whole segments or by characters.
+                    if is_key(key) and key.startswith(prefix) and (after is None or key > after):
+                        yield _entry(row)
+        except _FAILURES as error:
+            raise self._explain(f"list {prefix!r}", error) from error
+
+    async def delete(self, *keys: str) -> None:
+        self._guard.check()
+        for key in keys:
+            check_key(key)
+        if not keys:
+            return
+        try:
+            await self._within(self._writes.delete_async(list(keys)))
+        except FileNotFoundError:
+            # One of them was gone already. Whether the others were reached is not said, so each is asked for again.
+            if len(keys) > 1:
+                for key in keys:
+                    await self.delete(key)
+        except _FAILURES as error:
+            raise self._explain(f"delete {len(keys)} keys", error) from error
+
+    async def aclose(self) -> None:
+        self._guard.close()
+
+    async def _get(self, key: str, unless: Version | None) -> Stored:
+        options: obstore.GetOptions = {"if_none_match": f'"{unless.e_tag}"'} if unless is not None else {}
+        response = await self._reads.get_async(key, options=options)
+        check_size(key, response.meta["size"])
+        return Stored(bytes(await response.bytes_async()), _version(response.meta))
+
+    async def _send(self, key: str, body: bytes, mode: PutMode) -> PutResult:
+        return await self._writes.put_async(key, body, mode=mode, use_multipart=False)
+
+    async def _within(self, request: Awaitable[T]) -> T:
+        """Bound a request by more than the client's own timeout, which leaves out the look-up of credentials."""
+        try:
+            async with asyncio.timeout(self._timeout + 0.5):
+                result = await request
+        except (FileNotFoundError, NotModifiedError, PreconditionError, AlreadyExistsError):
+            self._ever_answered = True
+            raise
+        self._ever_answered = True
+        return result
+
+    def _condition(self, expected: Version) -> UpdateVersion:
+        if self._url.scheme == "gs":
+            if expected.generation is None:
+                raise ConfigError(
+                    "this version has no generation, which Google Cloud Storage needs: use one from get() or a write"
+                )
+            return {"e_tag": expected.e_tag, "version": expected.generation}
+        return {"e_tag": f'"{expected.e_tag}"' if self.dialect.quoted_if_match else expected.e_tag}
+
+    def _check(self, key: str, body: bytes = b"") -> None:
+        self._guard.check()
+        check_key(key)
+        check_body(key, body)
+
+    def _written(self, result: PutResult) -> Version:
+        if result["e_tag"] is None:
+            raise ValueError("the store gave no ETag for what it wrote")
+        return Version(_bare(result["e_tag"]), result["version"] if self._url.scheme == "gs" else None)
+
+    def _explain(self, what: str, error: BaseException) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        if not self._ever_answered and self._credentials.source == METADATA and isinstance(error, TimeoutError):
+            return CredentialsNotFound(no_credentials(self._url.shown))
+        if isinstance(error, TimeoutError):
+            return StoreUnavailable(f"{what}: no answer from {self._url.shown} within {self._timeout:g} s")
+        return explain(what, error, self._url.shown)
+
+
+def _bare(e_tag: str) -> str:
+    """Listings of some stores leave the quotes out; without them all sources of a version agree."""
+    return e_tag[1:-1] if len(e_tag) >= 2 and e_tag[0] == e_tag[-1] == '"' else e_tag
+
+
+def _version(meta: ObjectMeta) -> Version:
+    if meta["e_tag"] is None:
+        raise ValueError("the store gave no ETag for what it sent")
+    return Version(_bare(meta["e_tag"]), meta["version"])
+
+
+def _entry(row: ObjectMeta) -> Entry:
+    return Entry(key=row["path"], version=_version(row), size=row["size"], modified=row["last_modified"])

@@ -1,0 +1,5 @@
+"""A store in a local directory."""
+
+from tenure.store.directory.store import DirectoryStore
+
+__all__ = ["DirectoryStore"]

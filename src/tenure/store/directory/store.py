@@ -1,0 +1,336 @@
+"""A store in a local directory, for one host.
+
+Guarantee: `create` and `replace` are atomic among all threads and processes that use the directory; a body is old or
+new, never torn, through SIGKILL at any instruction; an acknowledged write survives power loss (write, fsync of the file,
+rename, fsync of the folder, in this order, before the answer).
+
+Assumption: a local file system with hard links, advisory locks and times in nanoseconds, which is checked on opening.
+
+Not guaranteed: that a network file system keeps these promises between hosts. It is refused unless asked for.
+
+The version of an object is its file's modification time, which every write moves forward. A file's content is exactly
+the body: `cat` shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.entropy import NewId, new_id
+from tenure.errors import AccessDenied, NotFound, StoreError, StoreUnavailable, StoreUnfit
+from tenure.store.directory.disk import Disk
+from tenure.store.directory.layout import LOCKS, TEMPORARY, file_of, fold, folder_of, segment_of
+from tenure.store.directory.locks import StripedLocks, stripe_of
+from tenure.store.guard import OpenGuard, check_body, check_size
+from tenure.store.keys import check_key, check_prefix
+from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
+from tenure.store.protocol import StoreInfo
+
+T = TypeVar("T")
+
+THREADS = 16
+_PAGE = 1000
+_RESTARTS = 20
+"""How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
+
+
+class _Temporary(msgspec.Struct):
+    """A body that is on the disk, under a name of its own."""
+
+    path: Path
+    descriptor: int
+    modified_ns: int
+
+
+class DirectoryStore:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        timeout: float = 5.0,
+        clock: Clock = SYSTEM_CLOCK,
+        draw_id: NewId = new_id,
+        disk: Disk | None = None,
+        lock_patience: float = 1.0,
+    ) -> None:
+        """Use the directory `root`, made if it is missing. Blocks for some milliseconds: call it in a thread."""
+        self._root = root
+        self._timeout = timeout
+        self._clock = clock
+        self._draw_id = draw_id
+        self._disk = disk if disk is not None else Disk()
+        self._temporary = root / TEMPORARY
+        self._guard = OpenGuard(f"the directory store {root}")
+        self.info = StoreInfo(provider="file", url=root.as_uri(), dialect={"versions": "modification time"})
+        try:
+            for folder in (root, root / LOCKS, self._temporary):
+                folder.mkdir(parents=True, exist_ok=True)
+            self._locks = StripedLocks(root / LOCKS, self._temporary, self._disk, lock_patience)
+            self._sweep()
+            self._check_file_system()
+        except OSError as error:
+            raise self._trouble("open", error) from error
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tenure-file")
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+        self._check(key)
+        return await self._run("get", key, lambda: self._get(key, unless))
+
+    async def put(self, key: str, body: bytes) -> Version:
+        self._check(key, body)
+        return await self._run("put", key, lambda: self._put(key, body))
+
+    async def create(self, key: str, body: bytes) -> Outcome:
+        self._check(key, body)
+        return await self._conditional("create", key, lambda: self._create(key, body))
+
+    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
+        self._check(key, body)
+        return await self._conditional("replace", key, lambda: self._replace(key, body, expected))
+
+    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
+        self._guard.check()
+        check_prefix(prefix)
+        rows = self._walk(self._root / folder_of(prefix), prefix, after or "")
+        while page := await self._run("list", prefix, lambda: list(islice(rows, _PAGE))):
+            for entry in page:
+                yield entry
+
+    async def delete(self, *keys: str) -> None:
+        for key in keys:
+            self._check(key)
+        for start in range(0, len(keys), _PAGE):
+            batch = keys[start : start + _PAGE]
+            await self._run("delete", batch[0], lambda batch=batch: self._delete(batch))  # type: ignore[misc]
+
+    async def aclose(self) -> None:
+        self._guard.close()
+        self._threads.shutdown(wait=False)
+
+    # What follows blocks, and runs in this store's threads.
+
+    def _get(self, key: str, unless: Version | None) -> Stored | NotModified:
+        try:
+            with (self._root / file_of(key)).open("rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                version = _version(status.st_mtime_ns)
+                if unless is not None and unless.matches(version):
+                    return NotModified(version)
+                check_size(key, status.st_size)
+                return Stored(file.read(), version)
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(key) from None
+
+    def _put(self, key: str, body: bytes) -> Version:
+        target = self._root / file_of(key)
+        for _ in range(_RESTARTS):
+            self._disk.make_folders(target.parent, self._root)
+            with self._temporary_file(key, body) as temporary:
+                if self._swap(key, temporary, target, expected=None):
+                    self._disk.sync_folder(target.parent)
+                    return _version(temporary.modified_ns)
+        raise StoreUnavailable(self._kept_starting_again("put", key))
+
+    def _create(self, key: str, body: bytes) -> Outcome:
+        target = self._root / file_of(key)
+        for _ in range(_RESTARTS):
+            if target.exists():
+                return Rejected()
+            with self._temporary_file(key, body) as temporary:
+                try:
+                    self._disk.link(temporary.path, target)
+                except FileExistsError:
+                    return Rejected()
+                except FileNotFoundError:  # the folder, or our file: see locks.py
+                    self._disk.make_folders(target.parent, self._root)
+                    continue
+                self._disk.sync_folder(target.parent)
+                return Applied(_version(temporary.modified_ns))
+        return Unknown(StoreUnavailable(self._kept_starting_again("create", key)))
+
+    def _replace(self, key: str, body: bytes, expected: Version) -> Outcome:
+        target = self._root / file_of(key)
+        for _ in range(_RESTARTS):
+            if not self._has(target, expected):
+                return Rejected()  # spares a doomed write its fsync
+            with self._temporary_file(key, body) as temporary:
+                if self._swap(key, temporary, target, expected):
+                    self._disk.sync_folder(target.parent)
+                    return Applied(_version(temporary.modified_ns))
+        return Unknown(StoreUnavailable(self._kept_starting_again("replace", key)))
+
+    def _swap(self, key: str, temporary: _Temporary, target: Path, expected: Version | None) -> bool:
+        """Rename the file over the target if it is as expected. False: nothing was changed, look again."""
+        with self._locks.hold(stripe_of(key), temporary.path):
+            if expected is not None and not self._has(target, expected):
+                return False
+            current_ns = _modified_ns(target)
+            if current_ns is not None and temporary.modified_ns <= current_ns:
+                # The wall clock stood still or went back, and versions must not.
+                temporary.modified_ns = current_ns + 1
+                self._disk.stamp(temporary.descriptor, temporary.modified_ns)
+                self._disk.sync_file(temporary.descriptor)
+            try:
+                self._disk.rename(temporary.path, target)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def _delete(self, keys: tuple[str, ...]) -> None:
+        folders = set()
+        for key in keys:
+            target = self._root / file_of(key)
+            with self._locks.hold(stripe_of(key), None), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._disk.unlink(target)
+                folders.add(target.parent)
+        for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.sync_folder(folder)
+            self._prune(folder)
+
+    def _prune(self, folder: Path) -> None:
+        """Remove folders that became empty; a write that needs one meanwhile makes it again."""
+        with contextlib.suppress(OSError):
+            while folder != self._root:
+                folder.rmdir()
+                folder = folder.parent
+
+    def _walk(self, folder: Path, prefix: str, after: str) -> Iterator[Entry]:
+        try:
+            names = os.listdir(folder)  # noqa: PTH208 - a million Path objects would take a gigabyte
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        files = [segment for name in names if name[-1] != "@" and (segment := segment_of(name))]
+        folders = [segment + "/" for name in names if name[-1] == "@" and (segment := segment_of(name[:-1]))]
+        del names
+        files.sort(reverse=True)
+        folders.sort(reverse=True)
+        base = str(folder) + "/"
+        while files or folders:
+            if not folders or (files and files[-1] < folders[-1]):
+                segment = files.pop()
+                if prefix + segment > after and (entry := _entry(base + fold(segment), prefix + segment)):
+                    yield entry
+            else:
+                segment = folders.pop()
+                below = prefix + segment
+                if below > after or after.startswith(below):
+                    yield from self._walk(folder / (fold(segment[:-1]) + "@"), below, after)
+
+    @contextlib.contextmanager
+    def _temporary_file(self, key: str, body: bytes) -> Iterator[_Temporary]:
+        path = self._temporary / f"{stripe_of(key):02x}.{self._draw_id()}"
+        modified_ns = self._clock.read().wall_ns
+        try:
+            descriptor = self._disk.write_new(path, body)
+            try:
+                self._disk.try_lock(descriptor)  # tells sweepers that somebody is alive behind this file
+                self._disk.stamp(descriptor, modified_ns)
+                self._disk.sync_file(descriptor)
+                yield _Temporary(path, descriptor, modified_ns)
+            finally:
+                self._disk.close(descriptor)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(path)
+
+    def _sweep(self) -> None:
+        """Remove the temporary files of processes that died. Removing one too many is harmless: see locks.py."""
+        for path in self._temporary.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    if self._disk.try_lock(descriptor):
+                        self._disk.unlink(path)
+                finally:
+                    os.close(descriptor)
+
+    def _check_file_system(self) -> None:
+        """Refuse a file system on which versions or creates would not work."""
+        reasons = []
+        second = self._temporary / f"check.{self._draw_id()}"
+        with self._temporary_file("check", b"") as temporary:
+            self._disk.stamp(temporary.descriptor, odd_ns := temporary.modified_ns | 1)
+            if os.fstat(temporary.descriptor).st_mtime_ns != odd_ns:
+                reasons.append("its file system does not keep times in nanoseconds, which tenure uses as versions")
+            try:
+                self._disk.link(temporary.path, second)
+                self._disk.unlink(second)
+            except OSError as error:
+                reasons.append(f"its file system has no hard links ({error.strerror})")
+        if reasons:
+            raise StoreUnfit([f"{self._root}: {reason}; use a folder on a local disk" for reason in reasons])
+
+    def _has(self, target: Path, expected: Version) -> bool:
+        current_ns = _modified_ns(target)
+        return current_ns is not None and expected.matches(_version(current_ns))
+
+    # Back on the event loop.
+
+    def _check(self, key: str, body: bytes = b"") -> None:
+        self._guard.check()
+        check_key(key)
+        check_body(key, body)
+
+    async def _conditional(self, verb: str, key: str, work: Callable[[], Outcome]) -> Outcome:
+        try:
+            return await self._run(verb, key, work)
+        except StoreError as error:
+            return Unknown(error)
+
+    async def _run(self, verb: str, key: str, work: Callable[[], T]) -> T:
+        """Do `work` in a thread. When the caller stops waiting, a write goes on, and may land later."""
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask
+        done, _ = await asyncio.wait([running], timeout=self._timeout)
+        if not done:
+            raise StoreUnavailable(f"{verb} {key!r}: the disk did not answer within {self._timeout:g} s")
+        try:
+            return running.result()
+        except (OSError, TimeoutError) as error:
+            raise self._trouble(f"{verb} {key!r}", error) from error
+
+    def _trouble(self, what: str, error: OSError) -> StoreError:
+        reason = error.strerror or str(error)
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return AccessDenied(f"{what}: {reason}: this user needs to read and write {self._root}")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreUnavailable(f"{what}: {reason}: free some space on the disk of {self._root}")
+        if error.errno in (errno.EEXIST, errno.ENOTDIR):
+            return StoreUnfit([f"{self._root} is not a directory: name one, or a path that does not exist yet"])
+        return StoreUnavailable(f"{what}: {reason} (in {self._root})")
+
+    def _kept_starting_again(self, verb: str, key: str) -> str:
+        return f"{verb} {key!r}: started {_RESTARTS} times and was overtaken each time; nothing was written"
+
+
+def _version(modified_ns: int) -> Version:
+    return Version(e_tag=f"{modified_ns:x}")
+
+
+def _modified_ns(target: Path) -> int | None:
+    try:
+        return os.stat(target).st_mtime_ns  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _entry(path: str, key: str) -> Entry | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return None  # deleted since the folder was read
+    modified = datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC)
+    return Entry(key=key, version=_version(status.st_mtime_ns), size=status.st_size, modified=modified)

@@ -1,0 +1,103 @@
+"""What a key may look like, and how a name that a person chose becomes a part of one.
+
+A key is segments joined by `/`. Segments use letters, digits and `-_.=~`: characters that no object store, proxy,
+signature or file system treats specially, so that the key we send is the key that is stored, listed and sorted.
+Names come from users and may hold anything; `encode_name` makes one segment of any name, reversibly.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tenure.errors import InvalidKey
+
+MAX_SEGMENT_BYTES = 200  # file systems stop at 255, and the directory store adds up to 52 of its own
+MAX_KEY_BYTES = 800  # S3 and Azure stop at 1,024, and the bucket's prefix comes on top
+MAX_PREFIX_BYTES = 200
+
+_KEY = re.compile(r"[A-Za-z0-9\-_.=~]+(?:/[A-Za-z0-9\-_.=~]+)*")
+_BAD_CHARACTER = re.compile(r"[^A-Za-z0-9\-_.=~/]")
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+_ENCODED = re.compile(r"(?:[A-Za-z0-9\-_.]|~[0-9a-f]{2})+")
+_ESCAPE = re.compile(r"~([0-9a-f]{2})")
+_ALPHABET = "letters, digits and - _ . = ~, in segments joined by /"
+
+
+def encode_name(name: str) -> str:
+    """One key segment for any name: `a/b c` becomes `a~2fb~20c`. Different names give different segments."""
+    if not name:
+        raise InvalidKey("a name is empty: give it at least one character")
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError:
+        raise InvalidKey(f"name {name!r} is not valid Unicode: it holds half of a surrogate pair") from None
+    segment = "".join(chr(byte) if byte in _PLAIN else f"~{byte:02x}" for byte in raw)
+    if segment.startswith("."):  # keeps `.` and `..` from being folders, and names from being hidden files
+        segment = "~2e" + segment[1:]
+    if len(segment) > MAX_SEGMENT_BYTES:
+        shown = name if len(name) <= 40 else name[:40] + "…"
+        raise InvalidKey(
+            f"name {shown!r} takes {len(segment)} bytes when encoded, and the limit is {MAX_SEGMENT_BYTES}: "
+            "shorten it (a character outside A-Z a-z 0-9 - _ . takes 3 bytes or more)"
+        )
+    return segment
+
+
+def decode_name(segment: str) -> str:
+    """The name that `encode_name` was given."""
+    if _ENCODED.fullmatch(segment):
+        try:
+            raw = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), segment).encode("latin-1")
+            name = raw.decode()
+            if encode_name(name) == segment:
+                return name
+        except (UnicodeDecodeError, InvalidKey):
+            pass
+    raise InvalidKey(f"segment {segment[:80]!r} was not made by encode_name")
+
+
+def check_key(key: str) -> str:
+    """Give back `key` if a store may hold it; otherwise say what is wrong with it."""
+    if len(key) <= MAX_KEY_BYTES and _KEY.fullmatch(key) and all(map(_fits, key.split("/"))):
+        return key
+    raise InvalidKey(_complaint("key", key))
+
+
+def check_prefix(prefix: str) -> str:
+    """Give back `prefix` if it names a folder of keys: empty for all of them, or ending in `/`."""
+    if not prefix:
+        return prefix
+    if not prefix.endswith("/"):
+        raise InvalidKey(f"prefix {prefix[:80]!r} does not end in /: listings are by folder")
+    check_key(prefix[:-1])
+    return prefix
+
+
+def is_key(text: str) -> bool:
+    """May a store hold this key? Listings meet other tools' objects, whose names follow other rules."""
+    return len(text) <= MAX_KEY_BYTES and bool(_KEY.fullmatch(text)) and all(map(_fits, text.split("/")))
+
+
+def _fits(segment: str) -> bool:
+    return len(segment) <= MAX_SEGMENT_BYTES and segment not in (".", "..")
+
+
+def _complaint(what: str, key: str) -> str:
+    shown = repr(key if len(key) <= 80 else key[:80] + "…")
+    if not key:
+        return f"{what} is empty: it needs at least one character"
+    if len(key) > MAX_KEY_BYTES:
+        return f"{what} {shown} is {len(key)} characters long, and the limit is {MAX_KEY_BYTES}"
+    if bad := _BAD_CHARACTER.search(key):
+        return (
+            f"{what} {shown} holds {bad[0]!r}; a key holds {_ALPHABET}: "
+            "pass names that come from people through tenure.store.encode_name"
+        )
+    for segment in key.split("/"):
+        if not segment:
+            return f"{what} {shown} has an empty segment: write each / between two segments, once"
+        if segment in (".", ".."):
+            return f"{what} {shown} has the segment {segment!r}, which names a folder elsewhere"
+        if len(segment) > MAX_SEGMENT_BYTES:
+            return f"{what} {shown} has a segment of {len(segment)} bytes, and the limit is {MAX_SEGMENT_BYTES}"
+    raise AssertionError(f"no complaint about {key!r}")

@@ -1,0 +1,121 @@
+"""Counts what goes through a store: requests by verb and outcome, bytes, and USD at public prices.
+
+Counted is what we send. A client that retries reads on its own may send more; a listing is counted by its pages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+
+import msgspec
+
+from tenure.errors import NotFound, StoreError
+from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Version
+from tenure.store.prices import DELETES_PER_REQUEST, FREE, KEYS_PER_LISTING, PRICES, Prices
+from tenure.store.protocol import Store, StoreInfo
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What had gone through the store when `Metered.usage()` was called."""
+
+    requests: Mapping[str, Mapping[str, int]]
+    """By verb (get, put, create, replace, list, delete), then by outcome (ok, applied, rejected, unknown, …)."""
+    bytes_sent: int
+    bytes_received: int
+    usd: float
+
+    @property
+    def total(self) -> int:
+        return sum(sum(outcomes.values()) for outcomes in self.requests.values())
+
+
+class Metered:
+    def __init__(self, inner: Store, prices: Prices | None = None) -> None:
+        self._inner = inner
+        provider = inner.info.provider
+        self._prices = prices if prices is not None else PRICES.get(provider, FREE)
+        self._keys_per_listing = KEYS_PER_LISTING.get(provider, 1000)
+        self._deletes_per_request = DELETES_PER_REQUEST.get(provider, 1)
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._bytes_sent = 0
+        self._bytes_received = 0
+
+    @property
+    def info(self) -> StoreInfo:
+        return self._inner.info
+
+    def usage(self) -> Usage:
+        """A snapshot of the counts since this meter was made."""
+        requests: dict[str, dict[str, int]] = {}
+        for (verb, outcome), count in sorted(self._requests.items()):
+            requests.setdefault(verb, {})[outcome] = count
+        usd = sum(self._prices.of(verb) * count for (verb, _), count in self._requests.items())
+        return Usage(requests, self._bytes_sent, self._bytes_received, usd)
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+        try:
+            found = await self._inner.get(key, unless=unless)
+        except NotFound:
+            self._count("get", "missing")
+            raise
+        except StoreError:
+            self._count("get", "error")
+            raise
+        if isinstance(found, Stored):
+            self._bytes_received += len(found.body)
+            self._count("get", "ok")
+        else:
+            self._count("get", "not-modified")
+        return found
+
+    async def put(self, key: str, body: bytes) -> Version:
+        self._bytes_sent += len(body)
+        try:
+            version = await self._inner.put(key, body)
+        except StoreError:
+            self._count("put", "error")
+            raise
+        self._count("put", "ok")
+        return version
+
+    async def create(self, key: str, body: bytes) -> Outcome:
+        return self._conditional("create", body, await self._inner.create(key, body))
+
+    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
+        return self._conditional("replace", body, await self._inner.replace(key, body, expected))
+
+    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
+        keys = 0
+        try:
+            async for entry in self._inner.list(prefix, after=after):
+                if keys % self._keys_per_listing == 0:
+                    self._count("list", "ok")
+                keys += 1
+                yield entry
+        except StoreError:
+            self._count("list", "error")
+            raise
+        if keys == 0:
+            self._count("list", "ok")
+
+    async def delete(self, *keys: str) -> None:
+        requests = -(-len(keys) // self._deletes_per_request)
+        try:
+            await self._inner.delete(*keys)
+        except StoreError:
+            self._count("delete", "error", requests)
+            raise
+        self._count("delete", "ok", requests)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def _conditional(self, verb: str, body: bytes, outcome: Outcome) -> Outcome:
+        self._bytes_sent += len(body)
+        name = "applied" if isinstance(outcome, Applied) else "rejected" if isinstance(outcome, Rejected) else "unknown"
+        self._count(verb, name)
+        return outcome
+
+    def _count(self, verb: str, outcome: str, requests: int = 1) -> None:
+        self._requests[verb, outcome] += requests

@@ -1,0 +1,158 @@
+"""Turns `Unknown` into applied or rejected, also when the write lands late.
+
+The rules, each of which answers a failure that was seen:
+
+- Every body carries a fresh write id. What is read back is compared with *all* ids under which this write was sent:
+  the copy that landed may be an earlier one.
+- "Not there" is not final: the request may still be on its way. It becomes final when a later compare-and-swap of ours
+  moves the version, because then the condition of the late copy can no longer hold. So a write that is pending is sent
+  again, under a new id and with the **same** condition: at most one of the copies can ever be applied.
+- A rejection is not final either. Something between us and the store may have sent the request twice, so that the
+  second copy was rejected because of the first. It is confirmed by reading back.
+- If somebody else's write is there, ours may have come before it, unless the record remembers every write
+  (`Remembers.EVERY_WRITE`); where it does not, the outcome stays `Unknown`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.entropy import NewId, new_id
+from tenure.errors import NotFound, StoreError, StoreUnavailable
+from tenure.store.outcome import Applied, Outcome, Rejected, Stored, Unknown, Version
+from tenure.store.protocol import Store
+
+WriteIds = Callable[[bytes], Collection[str]]
+"""The ids of the writes that a body proves to have happened. A body that cannot be decoded proves none."""
+
+Compose = Callable[[str], bytes]
+"""The body to write, carrying the write id that it is given."""
+
+
+class Remembers(enum.Enum):
+    """How much a record says about the writes that came before it."""
+
+    LAST_WRITE = "last write"
+    """Its own write id: a write of ours that was overwritten has left no trace."""
+    EVERY_WRITE = "every write"
+    """Every write since the expected version. An object that is created and never changed remembers every write."""
+
+
+class Attempt(msgspec.Struct):
+    """One intended write: its condition, and every id under which it was sent."""
+
+    key: str
+    expected: Version | None
+    """`None`: only if the key is absent."""
+    ids: list[str]
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What became of an attempt."""
+
+    outcome: Outcome
+    write_id: str | None = None
+    """The id under which it was applied."""
+    stored: Stored | None = None
+    """What was read back, if anything was: saves the next read."""
+
+
+async def commit(
+    store: Store,
+    key: str,
+    compose: Compose,
+    expected: Version | None,
+    *,
+    write_ids: WriteIds,
+    remembers: Remembers = Remembers.LAST_WRITE,
+    draw_id: NewId = new_id,
+    clock: Clock = SYSTEM_CLOCK,
+    tries: int = 4,
+) -> Settled:
+    """Send one conditional write, and settle it unless the first answer is decisive."""
+    attempt = Attempt(key, expected, [])
+    outcome = await _send(store, attempt, compose, draw_id)
+    if isinstance(outcome, Applied):
+        return Settled(outcome, attempt.ids[-1])
+    return await settle(
+        store,
+        attempt,
+        write_ids=write_ids,
+        remembers=remembers,
+        resend=compose,
+        draw_id=draw_id,
+        clock=clock,
+        tries=tries,
+    )
+
+
+async def settle(
+    store: Store,
+    attempt: Attempt,
+    *,
+    write_ids: WriteIds,
+    remembers: Remembers = Remembers.LAST_WRITE,
+    resend: Compose | None = None,
+    draw_id: NewId = new_id,
+    clock: Clock = SYSTEM_CLOCK,
+    tries: int = 4,
+    pause: float = 0.05,
+) -> Settled:
+    """Find out what became of `attempt`; with `resend`, make it final by sending it again while it is pending.
+
+    Gives `Unknown` only if the store could not be read, the record does not remember enough, or (without `resend`) the
+    write is still pending. Every id that was used is added to `attempt.ids`.
+    """
+    verdict = Settled(Unknown(StoreUnavailable(f"nothing was read back for {attempt.key!r}")))
+    for round_number in range(tries):
+        if round_number:
+            await clock.sleep(pause * 2.0 ** (round_number - 1))
+        verdict, pending = await _read_back(store, attempt, write_ids, remembers)
+        if not isinstance(verdict.outcome, Unknown):
+            return verdict
+        if pending and resend is not None:
+            outcome = await _send(store, attempt, resend, draw_id)
+            if isinstance(outcome, Applied):
+                return Settled(outcome, attempt.ids[-1])
+        elif pending or verdict.stored is not None:
+            return verdict  # reading again would show the same, or more of what cannot be told apart
+    if resend is not None:
+        verdict, _ = await _read_back(store, attempt, write_ids, remembers)  # what the last copy did
+    return verdict
+
+
+async def _send(store: Store, attempt: Attempt, compose: Compose, draw_id: NewId) -> Outcome:
+    write_id = draw_id()
+    attempt.ids.append(write_id)  # before sending: a cancelled call may still have been sent
+    body = compose(write_id)
+    if attempt.expected is None:
+        return await store.create(attempt.key, body)
+    return await store.replace(attempt.key, body, attempt.expected)
+
+
+async def _read_back(
+    store: Store, attempt: Attempt, write_ids: WriteIds, remembers: Remembers
+) -> tuple[Settled, bool]:
+    """The verdict so far, and whether the write is pending: its condition still holds, so that it may yet land."""
+    try:
+        stored = await store.get(attempt.key)
+    except NotFound as missing:
+        return Settled(Unknown(missing)), attempt.expected is None
+    except StoreError as error:
+        return Settled(Unknown(error)), False
+    assert isinstance(stored, Stored)
+    proven = write_ids(stored.body)
+    for write_id in reversed(attempt.ids):
+        if write_id in proven:
+            return Settled(Applied(stored.version), write_id, stored), False
+    if attempt.expected is not None and attempt.expected.matches(stored.version):
+        pending = StoreUnavailable(f"the write to {attempt.key!r} has not landed, and may still land")
+        return Settled(Unknown(pending), stored=stored), True
+    if remembers is Remembers.EVERY_WRITE:
+        return Settled(Rejected(), stored=stored), False
+    overwritten = StoreUnavailable(f"{attempt.key!r} was written by another; whether ours came before it is not recorded")
+    return Settled(Unknown(overwritten), stored=stored), False

@@ -1,0 +1,166 @@
+"""Store URLs: what they may say, and how they are shown without their secrets.
+
+    memory://                     gone with the process; memory://NAME is shared within it
+    file:///var/lib/app           a local directory; ?shared=1 allows a network file system that passes the races
+    s3://bucket/prefix            ?region= &endpoint= &profile= &role_arn= &auth=login &virtual_hosted=1
+    gs://bucket/prefix            ?auth=login &service_account= &endpoint=
+    az://container/prefix         ?account= &endpoint= &auth=login
+
+Secrets belong in the environment, but may be given (`access_key_id`, `secret_access_key`, `session_token`, `account_key`,
+`sas_token`, `bearer_token`); wherever a URL is shown they are taken out.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+import msgspec
+
+from tenure.errors import InvalidKey, InvalidUrl
+from tenure.store.keys import MAX_PREFIX_BYTES, check_key
+
+OPTIONS: dict[str, frozenset[str]] = {
+    "memory": frozenset(),
+    "file": frozenset({"shared"}),
+    "s3": frozenset(
+        {"region", "endpoint", "profile", "role_arn", "auth", "virtual_hosted"}
+        | {"access_key_id", "secret_access_key", "session_token"}
+    ),
+    "gs": frozenset({"endpoint", "auth", "service_account", "bearer_token"}),
+    "az": frozenset({"account", "endpoint", "auth", "account_key", "sas_token"}),
+}
+SECRET_OPTIONS = frozenset(
+    {"access_key_id", "secret_access_key", "session_token", "account_key", "sas_token", "bearer_token"}
+)
+_FLAGS = frozenset({"shared", "virtual_hosted"})
+_HIDDEN = "***"
+
+# Signatures and tokens as they occur in what servers and client libraries say.
+_SECRET_PARAMETER = re.compile(
+    r"(?i)\b(sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|awsaccesskeyid|googleaccessid|"
+    r"access_key_id|secret_access_key|session_token|account_key|sas_token|bearer_token|token|password|secret)"
+    r"(=|%3D)[^&\s\"'<>,;)]+"
+)
+_SECRET_ELEMENT = re.compile(r"(?is)<(AWSAccessKeyId|SignatureProvided|StringToSign\w*|CanonicalRequest\w*)>.*?</\1>")
+_AUTHORIZATION = re.compile(r"(?i)(authorization\"?\s*[:=]\s*)[^\n]+")
+_USER_INFO = re.compile(r"(?<=://)[^/@\s?#]+@")
+
+
+class StoreUrl(msgspec.Struct, frozen=True):
+    """A store URL, taken apart and checked. Its repr, and `shown`, are without secrets."""
+
+    scheme: str
+    bucket: str
+    """Bucket, container, or name of a memory store; empty for a directory."""
+    prefix: str
+    """Folder within the bucket: empty, or ending in `/`."""
+    path: Path | None
+    options: dict[str, str]
+
+    @property
+    def shown(self) -> str:
+        options = {name: _HIDDEN if name in SECRET_OPTIONS else value for name, value in self.options.items()}
+        query = "?" + urlencode(options, safe=":/*") if options else ""
+        if self.path is not None:
+            return f"file://{quote(str(self.path))}{redact(query)}"
+        place = f"{self.bucket}/{self.prefix}" if self.prefix else self.bucket
+        return f"{self.scheme}://{place}{redact(query)}"
+
+    def flag(self, name: str) -> bool:
+        return self.options.get(name) == "1"
+
+    def __repr__(self) -> str:
+        return f"StoreUrl({self.shown!r})"
+
+
+def parse_url(url: str) -> StoreUrl:
+    """Take a store URL apart; refuse what no store could use, before anything is opened."""
+    try:
+        parts = urlsplit(url)
+        has_user, has_port = bool(parts.username or parts.password), parts.port is not None
+    except ValueError as error:
+        raise InvalidUrl(f"store URL {_shorten(url)!r} cannot be read: {error}") from None
+    scheme = parts.scheme
+    if scheme not in OPTIONS:
+        known = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "file", "memory"))
+        hint = f"; for a local directory write file://{quote(str(Path(url).absolute()))}" if _looks_like_path(url) else ""
+        raise InvalidUrl(f"store URL {_shorten(url)!r} does not begin with one of {known}{hint}")
+    if parts.fragment:
+        raise InvalidUrl(f"store URL {_shorten(url)!r} has a #fragment: write # in a name as %23")
+    if has_user or has_port:
+        raise InvalidUrl(
+            f"store URL {_shorten(url)!r} has a user, password or port before the bucket: give the server as ?endpoint=… "
+            "and credentials by the environment"
+        )
+    options = _options(scheme, parts.query)
+    if scheme == "file":
+        return StoreUrl(scheme, "", "", _directory(url, parts.netloc, parts.path), options)
+    if scheme == "memory":
+        return StoreUrl(scheme, unquote(parts.netloc + parts.path), "", None, options)
+    if not parts.netloc:
+        raise InvalidUrl(f"store URL {_shorten(url)!r} names no bucket: write {scheme}://BUCKET/PREFIX")
+    return StoreUrl(scheme, parts.netloc, _prefix(url, parts.path), None, options)
+
+
+def redact(text: str) -> str:
+    """`text` without what may be a secret in it."""
+    text = _SECRET_PARAMETER.sub(lambda found: f"{found[1]}{found[2]}{_HIDDEN}", text)
+    text = _SECRET_ELEMENT.sub(lambda found: f"<{found[1]}>{_HIDDEN}</{found[1]}>", text)
+    text = _AUTHORIZATION.sub(lambda found: found[1] + _HIDDEN, text)
+    return _USER_INFO.sub(f"{_HIDDEN}@", text)
+
+
+def _options(scheme: str, query: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in OPTIONS[scheme]:
+            known = ", ".join(sorted(OPTIONS[scheme])) or "none"
+            raise InvalidUrl(f"a {scheme}:// URL has no option {name[:40]!r}; it takes: {known}")
+        if name in options:
+            raise InvalidUrl(f"option {name!r} is given twice in the store URL")
+        if not value:
+            raise InvalidUrl(f"option {name!r} of the store URL is empty: give it a value or leave it out")
+        if name in _FLAGS and value not in ("0", "1"):
+            raise InvalidUrl(f"option {name!r} of the store URL is {value[:40]!r}: write 1 or 0")
+        options[name] = value
+    if options.get("auth", "login") != "login":
+        raise InvalidUrl(f"option 'auth' of the store URL is {options['auth'][:40]!r}: the only value is 'login'")
+    if (endpoint := options.get("endpoint")) and not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", endpoint):
+        raise InvalidUrl(f"option 'endpoint' is {redact(endpoint[:80])!r}: write it as https://HOST[:PORT]")
+    return options
+
+
+def _directory(url: str, host: str, path: str) -> Path:
+    if host not in ("", "localhost"):
+        raise InvalidUrl(
+            f"store URL {_shorten(url)!r} names the host {host!r}: write file:///{host}{path} with three slashes "
+            "for an absolute path"
+        )
+    directory = Path(unquote(path))
+    if not directory.is_absolute() or directory == Path("/") or "\0" in str(directory):
+        raise InvalidUrl(f"store URL {_shorten(url)!r} names no directory: write file:///absolute/path")
+    return directory
+
+
+def _prefix(url: str, path: str) -> str:
+    prefix = unquote(path).strip("/")
+    if not prefix:
+        return ""
+    try:
+        check_key(prefix)
+    except InvalidKey as error:
+        raise InvalidUrl(f"the prefix of store URL {_shorten(url)!r} cannot be used: {error}") from None
+    if len(prefix) > MAX_PREFIX_BYTES:
+        raise InvalidUrl(f"the prefix of store URL {_shorten(url)!r} is over {MAX_PREFIX_BYTES} characters")
+    return prefix + "/"
+
+
+def _looks_like_path(url: str) -> bool:
+    return "://" not in url and bool(url.strip())
+
+
+def _shorten(url: str) -> str:
+    place = redact(url.partition("?")[0])  # the query may hold secrets under any name
+    return place if len(place) <= 120 else place[:120] + "…"
