@@ -106,9 +106,10 @@ class BucketMissing(StoreError):
 class StoreUnfit(StoreError):
     """The store answers, but tenure would not be safe on it."""
 
-    def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
+    def __init__(self, place: str, reasons: Sequence[str]) -> None:
+        super().__init__(f"{place} is unfit: {'; '.join(reasons)}")
+        self.place = place
         self.reasons = tuple(reasons)
 
-    def __reduce__(self) -> tuple[type[StoreUnfit], tuple[tuple[str, ...]]]:
-        return (StoreUnfit, (self.reasons,))
+    def __reduce__(self) -> tuple[type[StoreUnfit], tuple[str, tuple[str, ...]]]:
+        return (StoreUnfit, (self.place, self.reasons))

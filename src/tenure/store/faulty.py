@@ -89,9 +89,7 @@ class Faulty:
         while self._late:
             await asyncio.gather(*self._late)
 
-    async def _write(
-        self, what: str, send: Callable[[], Awaitable[T]], nothing_said: Callable[[StoreError], T]
-    ) -> T:
+    async def _write(self, what: str, send: Callable[[], Awaitable[T]], nothing_said: Callable[[StoreError], T]) -> T:
         await self._latency()
         fault = self._draw()
         if fault == "none":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from tenure.clock import SYSTEM_CLOCK, Clock
@@ -101,7 +101,7 @@ class MemoryStore:
         contents.objects[key] = (bytes(body), contents.writes, self._clock.read().wall_ns)
         return _version(contents.writes)
 
-    def _page(self, prefix: str, cursor: str, inclusive: bool) -> list[Entry]:
+    def _page(self, prefix: str, cursor: str, inclusive: bool) -> Sequence[Entry]:
         find = bisect.bisect_left if inclusive else bisect.bisect_right
         with self._contents.lock:
             start = find(self._contents.keys, cursor)

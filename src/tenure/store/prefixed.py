@@ -14,38 +14,38 @@ from tenure.store.protocol import Store, StoreInfo
 
 class Prefixed:
     def __init__(self, inner: Store, prefix: str) -> None:
-        self._inner = inner
+        self.inner = inner
         self._prefix = check_prefix(prefix)
 
     @property
     def info(self) -> StoreInfo:
-        return self._inner.info
+        return self.inner.info
 
     async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
         try:
-            return await self._inner.get(self._full(key), unless=unless)
+            return await self.inner.get(self._full(key), unless=unless)
         except NotFound:
             raise NotFound(key) from None
 
     async def put(self, key: str, body: bytes) -> Version:
-        return await self._inner.put(self._full(key), body)
+        return await self.inner.put(self._full(key), body)
 
     async def create(self, key: str, body: bytes) -> Outcome:
-        return await self._inner.create(self._full(key), body)
+        return await self.inner.create(self._full(key), body)
 
     async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        return await self._inner.replace(self._full(key), body, expected)
+        return await self.inner.replace(self._full(key), body, expected)
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
         full_after = None if after is None else self._prefix + after
-        async for entry in self._inner.list(self._prefix + check_prefix(prefix), after=full_after):
+        async for entry in self.inner.list(self._prefix + check_prefix(prefix), after=full_after):
             yield msgspec.structs.replace(entry, key=entry.key.removeprefix(self._prefix))
 
     async def delete(self, *keys: str) -> None:
-        await self._inner.delete(*map(self._full, keys))
+        await self.inner.delete(*map(self._full, keys))
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        await self.inner.aclose()
 
     def _full(self, key: str) -> str:
         return self._prefix + check_key(key)

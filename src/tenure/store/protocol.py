@@ -26,8 +26,8 @@ class StoreInfo(msgspec.Struct, frozen=True):
 class Store(Protocol):
     """Objects with versions, and writes that happen only if the version is the expected one.
 
-    `create` and `replace` do not raise for what the store or the network did: they say `Unknown`, with the error inside.
-    Every method raises `InvalidKey`, `BodyTooLarge` or `ForkedProcess` before anything is sent.
+    `create` and `replace` do not raise for what the store or the network did: they say `Unknown`, with the error
+    inside. Every method raises `InvalidKey`, `BodyTooLarge` or `ForkedProcess` before anything is sent.
     """
 
     @property

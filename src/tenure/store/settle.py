@@ -134,9 +134,7 @@ async def _send(store: Store, attempt: Attempt, compose: Compose, draw_id: NewId
     return await store.replace(attempt.key, body, attempt.expected)
 
 
-async def _read_back(
-    store: Store, attempt: Attempt, write_ids: WriteIds, remembers: Remembers
-) -> tuple[Settled, bool]:
+async def _read_back(store: Store, attempt: Attempt, write_ids: WriteIds, remembers: Remembers) -> tuple[Settled, bool]:
     """The verdict so far, and whether the write is pending: its condition still holds, so that it may yet land."""
     try:
         stored = await store.get(attempt.key)
@@ -154,5 +152,7 @@ async def _read_back(
         return Settled(Unknown(pending), stored=stored), True
     if remembers is Remembers.EVERY_WRITE:
         return Settled(Rejected(), stored=stored), False
-    overwritten = StoreUnavailable(f"{attempt.key!r} was written by another; whether ours came before it is not recorded")
+    overwritten = StoreUnavailable(
+        f"{attempt.key!r} was written by another; whether ours came before it is not recorded"
+    )
     return Settled(Unknown(overwritten), stored=stored), False

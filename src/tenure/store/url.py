@@ -6,8 +6,8 @@
     gs://bucket/prefix            ?auth=login &service_account= &endpoint=
     az://container/prefix         ?account= &endpoint= &auth=login
 
-Secrets belong in the environment, but may be given (`access_key_id`, `secret_access_key`, `session_token`, `account_key`,
-`sas_token`, `bearer_token`); wherever a URL is shown they are taken out.
+Secrets belong in the environment, but may be given (`access_key_id`, `secret_access_key`, `session_token`,
+`account_key`, `sas_token`, `bearer_token`); wherever a URL is shown they are taken out.
 """
 
 from __future__ import annotations
@@ -61,12 +61,18 @@ class StoreUrl(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        options = {name: _HIDDEN if name in SECRET_OPTIONS else value for name, value in self.options.items()}
-        query = "?" + urlencode(options, safe=":/*") if options else ""
+        options = {name: value for name, value in self.options.items() if name not in SECRET_OPTIONS}
+        query = "?" + urlencode(options, safe=":/") if options else ""
         if self.path is not None:
             return f"file://{quote(str(self.path))}{redact(query)}"
         place = f"{self.bucket}/{self.prefix}" if self.prefix else self.bucket
         return f"{self.scheme}://{place}{redact(query)}"
+
+    def text(self) -> str:
+        """The whole URL, secrets included: only to be handed to another process of ours, never to be shown."""
+        query = "?" + urlencode(self.options) if self.options else ""
+        place = quote(str(self.path)) if self.path is not None else f"{self.bucket}/{self.prefix}"
+        return f"{self.scheme}://{place}{query}"
 
     def flag(self, name: str) -> bool:
         return self.options.get(name) == "1"
@@ -85,14 +91,16 @@ def parse_url(url: str) -> StoreUrl:
     scheme = parts.scheme
     if scheme not in OPTIONS:
         known = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "file", "memory"))
-        hint = f"; for a local directory write file://{quote(str(Path(url).absolute()))}" if _looks_like_path(url) else ""
+        hint = (
+            f"; for a local directory write file://{quote(str(Path(url).absolute()))}" if _looks_like_path(url) else ""
+        )
         raise InvalidUrl(f"store URL {_shorten(url)!r} does not begin with one of {known}{hint}")
     if parts.fragment:
         raise InvalidUrl(f"store URL {_shorten(url)!r} has a #fragment: write # in a name as %23")
     if has_user or has_port:
         raise InvalidUrl(
-            f"store URL {_shorten(url)!r} has a user, password or port before the bucket: give the server as ?endpoint=… "
-            "and credentials by the environment"
+            f"store URL {_shorten(url)!r} has a user, password or port before the bucket: give the server as "
+            "?endpoint=… and credentials by the environment"
         )
     options = _options(scheme, parts.query)
     if scheme == "file":

@@ -62,7 +62,7 @@ class SimulatedClock:
         self._pass(end_ns - self._true_ns)
 
     def suspend(self, seconds: float) -> None:
-        """The machine sleeps: BOOTTIME and the wall clock count it, MONOTONIC and MONOTONIC_RAW do not, nobody wakes."""
+        """The machine sleeps: BOOTTIME and the wall clock count it, the other two do not, and nobody wakes."""
         self._true_ns += round(seconds * _NS)
         self._suspended_ns += seconds * _NS * self.rate
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -108,7 +109,9 @@ def _login(url: StoreUrl, environment: Mapping[str, str]) -> tuple[str, Callable
     if role is not None:
         return f"the role {role}", lambda: _aws_role(role, profile)
     if profile is not None:
-        return f"the AWS profile {profile!r}", lambda: _aws_session(f"the AWS profile {profile!r} is asked for", profile)
+        return f"the AWS profile {profile!r}", lambda: _aws_session(
+            f"the AWS profile {profile!r} is asked for", profile
+        )
     if asked:
         return "the AWS login", lambda: _aws_session("?auth=login is asked for", None)
     if ambient == METADATA and _has_aws_files(environment) and importlib.util.find_spec("boto3"):

@@ -34,7 +34,9 @@ _THROTTLED_CODES = frozenset({"SlowDown", "ServerBusy", "TooManyRequests", "Requ
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>\s*([\w.]+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>\s*(.*?)\s*</Message>", re.DOTALL)
-_METADATA_SERVICE = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|fd00:ec2|metadata\.google|latest/api/token|/identity/oauth2")
+_METADATA_SERVICE = re.compile(
+    r"169\.254\.169\.254|169\.254\.170\.2|fd00:ec2|metadata\.google|latest/api/token|/identity/oauth2"
+)
 _MOVED = frozenset({301, 307, 308, 400})
 
 
@@ -63,9 +65,13 @@ def explain(what: str, error: BaseException, place: str) -> StoreError:
     if failure.code in BUCKET_MISSING:
         return BucketMissing(f"{what}: there is no bucket or container at {place}: create it, or correct the name")
     if failure.code in _CLOCK or "Request date header too old" in failure.text:
-        return ClockSkewed(f"{what}: {place} refuses requests for their time: set the clock of this host (chrony or ntpd)")
+        return ClockSkewed(
+            f"{what}: {place} refuses requests for their time: set the clock of this host (chrony or ntpd)"
+        )
     if failure.code in _BAD_CREDENTIALS or failure.status == 401:
-        return BadCredentials(f"{what}: {place} does not accept these credentials ({said}): check key, secret and token")
+        return BadCredentials(
+            f"{what}: {place} does not accept these credentials ({said}): check key, secret and token"
+        )
     if failure.status == 403:
         return AccessDenied(
             f"{what}: {place} denies it ({said}): allow this identity to get, put, list and delete below the prefix"
@@ -91,7 +97,11 @@ def no_credentials(place: str) -> str:
 
 def _said(failure: Failure) -> str:
     message = _MESSAGE.search(failure.text)
-    words = [str(failure.status or ""), failure.code or "", (message[1].splitlines() or [""])[0][:200] if message else ""]
+    words = [
+        str(failure.status or ""),
+        failure.code or "",
+        (message[1].splitlines() or [""])[0][:200] if message else "",
+    ]
     return " ".join(filter(None, words)) or "an error without a code"
 
 

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 PROBE_FOLDER = "tenure-probe/"
 _TRIES = 3
+_PATIENCE = 2.0  # a store that takes longer to fail is not asked again: people wait for this
 
 
 class ProbeRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,7 +60,7 @@ class Probe:
     async def _examine(self, key: str, missing: str) -> Findings:
         reasons: list[str] = []
         created, _ = await self._decided(lambda: self._store.try_create(key, self._body()))
-        if isinstance(created, Rejected):
+        if isinstance(created, Rejected) and not await self._exists(key):
             return Findings(self._store.dialect, ("it refuses to create a key that does not exist",))
         if reason := await self._missing_key(missing):
             reasons.append(reason)
@@ -67,12 +68,12 @@ class Probe:
         if isinstance(lost, Applied):
             reasons.append("it ignores If-None-Match: a second create of one key succeeded")
         first = await self._version(key)
-        dialect = msgspec.structs.replace(
-            self._store.dialect, lost_create_status=(failure and failure.status) or 412
-        )
+        dialect = msgspec.structs.replace(self._store.dialect, lost_create_status=(failure and failure.status) or 412)
         quoting = await self._quoting(key, first, dialect)
         if quoting is None:
-            return Findings(dialect, (*reasons, "it does not honour If-Match: a write with the right version is refused"))
+            return Findings(
+                dialect, (*reasons, "it does not honour If-Match: a write with the right version is refused")
+            )
         self._store.dialect = dialect = quoting
         stale, _ = await self._decided(lambda: self._store.try_replace(key, self._body(), first))
         if isinstance(stale, Applied):
@@ -82,7 +83,9 @@ class Probe:
             reasons.append("it ignores If-Match: a write with a version succeeded on a missing key")
         current = await self._version(key)
         unchanged = await self._store.get(key, unless=current)
-        dialect = msgspec.structs.replace(dialect, conditional_get=isinstance(unchanged, NotModified))
+        dialect = msgspec.structs.replace(
+            dialect, conditional_get=isinstance(unchanged, NotModified), versioned=self._store.gives_version_ids
+        )
         self._store.dialect = dialect
         return Findings(dialect, tuple(reasons))
 
@@ -117,16 +120,26 @@ class Probe:
         self, attempt: Callable[[], Awaitable[tuple[Outcome, Failure | None]]]
     ) -> tuple[Outcome, Failure | None]:
         """Repeat a write that got no decisive answer; the steps here are such that repeating one is harmless."""
+        started = self._clock.read()
         for round_number in range(_TRIES):
             if round_number:
                 await self._clock.sleep(0.1 * 2**round_number)
             outcome, failure = await attempt()
             if not isinstance(outcome, Unknown):
                 return outcome, failure
-            if not isinstance(outcome.error, StoreUnavailable):
+            slow = self._clock.read().leader_elapsed(started) > _PATIENCE
+            if slow or not isinstance(outcome.error, StoreUnavailable):
                 break
         assert isinstance(outcome, Unknown)
         raise outcome.error
+
+    async def _exists(self, key: str) -> bool:
+        """After a rejected create: was it rejected because of an earlier copy of itself?"""
+        try:
+            await self._store.get(key)
+        except NotFound:
+            return False
+        return True
 
     async def _version(self, key: str) -> Version:
         found = await self._store.get(key)

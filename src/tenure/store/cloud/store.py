@@ -56,7 +56,13 @@ class Dialect(msgspec.Struct, frozen=True):
 
 class CloudStore:
     def __init__(
-        self, url: StoreUrl, handles: Handles, credentials: Credentials, *, timeout: float, dialect: Dialect | None = None
+        self,
+        url: StoreUrl,
+        handles: Handles,
+        credentials: Credentials,
+        *,
+        timeout: float,
+        dialect: Dialect | None = None,
     ) -> None:
         self._url = url
         self._reads = handles.reads
@@ -65,6 +71,8 @@ class CloudStore:
         self._timeout = timeout
         self._guard = OpenGuard(f"the store {url.shown}")
         self._ever_answered = False
+        self.gives_version_ids = False
+        """S3 and Azure name a version id for each write where the bucket keeps old versions."""
         self.dialect = dialect if dialect is not None else Dialect()
 
     @property
@@ -140,7 +148,8 @@ class CloudStore:
                     key = row["path"]
                     # Not every server heeds the offset, and prefixes are matched by whole segments or by characters.
                     if is_key(key) and key.startswith(prefix) and (after is None or key > after):
-                        yield _entry(row)
+                        version = _version(row, self._url.scheme)
+                        yield Entry(key=key, version=version, size=row["size"], modified=row["last_modified"])
         except _FAILURES as error:
             raise self._explain(f"list {prefix!r}", error) from error
 
@@ -167,7 +176,7 @@ class CloudStore:
         options: obstore.GetOptions = {"if_none_match": f'"{unless.e_tag}"'} if unless is not None else {}
         response = await self._reads.get_async(key, options=options)
         check_size(key, response.meta["size"])
-        return Stored(bytes(await response.bytes_async()), _version(response.meta))
+        return Stored(bytes(await response.bytes_async()), _version(response.meta, self._url.scheme))
 
     async def _send(self, key: str, body: bytes, mode: PutMode) -> PutResult:
         return await self._writes.put_async(key, body, mode=mode, use_multipart=False)
@@ -200,7 +209,10 @@ class CloudStore:
     def _written(self, result: PutResult) -> Version:
         if result["e_tag"] is None:
             raise ValueError("the store gave no ETag for what it wrote")
-        return Version(_bare(result["e_tag"]), result["version"] if self._url.scheme == "gs" else None)
+        if self._url.scheme == "gs":
+            return Version(_bare(result["e_tag"]), result["version"])
+        self.gives_version_ids |= result["version"] not in (None, "null")
+        return Version(_bare(result["e_tag"]))
 
     def _explain(self, what: str, error: BaseException) -> StoreError:
         if isinstance(error, StoreError):
@@ -217,11 +229,7 @@ def _bare(e_tag: str) -> str:
     return e_tag[1:-1] if len(e_tag) >= 2 and e_tag[0] == e_tag[-1] == '"' else e_tag
 
 
-def _version(meta: ObjectMeta) -> Version:
+def _version(meta: ObjectMeta, scheme: str) -> Version:
     if meta["e_tag"] is None:
         raise ValueError("the store gave no ETag for what it sent")
-    return Version(_bare(meta["e_tag"]), meta["version"])
-
-
-def _entry(row: ObjectMeta) -> Entry:
-    return Entry(key=row["path"], version=_version(row), size=row["size"], modified=row["last_modified"])
+    return Version(_bare(meta["e_tag"]), meta["version"] if scheme == "gs" else None)

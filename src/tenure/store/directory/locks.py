@@ -9,7 +9,8 @@ it is passed by:
   temporary file of the stripe but its own. When the frozen holder wakes, its rename fails because its file is gone: it
   knows that it changed nothing, and starts again under the new generation.
 - Who gets a lock looks whether a newer generation exists, and moves there if so. So of the holders of an old
-  generation only one that looked before the new one was started can still act, and its file existed by then and is gone.
+  generation only one that looked before the new one was started can still act, and its file existed by then and is
+  gone.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from pathlib import Path
 
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 _NETWORK = frozenset(
-    "9p afs beegfs ceph cifs coda glusterfs gpfs lustre ncpfs nfs nfs4 orangefs pvfs2 smb3 smbfs virtiofs vboxsf".split()
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
+    | {"orangefs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs"}
 )
 
 

@@ -1,8 +1,8 @@
 """A store in a local directory, for one host.
 
 Guarantee: `create` and `replace` are atomic among all threads and processes that use the directory; a body is old or
-new, never torn, through SIGKILL at any instruction; an acknowledged write survives power loss (write, fsync of the file,
-rename, fsync of the folder, in this order, before the answer).
+new, never torn, through SIGKILL at any instruction; an acknowledged write survives power loss (write, fsync of the
+file, rename, fsync of the folder, in this order, before the answer).
 
 Assumption: a local file system with hard links, advisory locks and times in nanoseconds, which is checked on opening.
 
@@ -271,7 +271,7 @@ class DirectoryStore:
             except OSError as error:
                 reasons.append(f"its file system has no hard links ({error.strerror})")
         if reasons:
-            raise StoreUnfit([f"{self._root}: {reason}; use a folder on a local disk" for reason in reasons])
+            raise StoreUnfit(str(self._root), [*reasons, "use a folder on a local disk"])
 
     def _has(self, target: Path, expected: Version) -> bool:
         current_ns = _modified_ns(target)
@@ -309,7 +309,7 @@ class DirectoryStore:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return StoreUnavailable(f"{what}: {reason}: free some space on the disk of {self._root}")
         if error.errno in (errno.EEXIST, errno.ENOTDIR):
-            return StoreUnfit([f"{self._root} is not a directory: name one, or a path that does not exist yet"])
+            return StoreUnfit(str(self._root), ["it is not a directory: name one, or a path that does not exist yet"])
         return StoreUnavailable(f"{what}: {reason} (in {self._root})")
 
     def _kept_starting_again(self, verb: str, key: str) -> str:
