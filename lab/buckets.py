@@ -21,6 +21,11 @@ def make_bucket(endpoint: S3Endpoint, bucket: str) -> None:
     _put(f"{endpoint.url}/{bucket}", _sigv4(endpoint, "PUT", f"/{bucket}"))
 
 
+def put_empty(endpoint: S3Endpoint, path: str) -> None:
+    """PUT an object without content at `/bucket/key`."""
+    _put(f"{endpoint.url}{path}", _sigv4(endpoint, "PUT", path))
+
+
 def make_container(endpoint: AzureEndpoint, container: str) -> None:
     path = f"{urlsplit(endpoint.url).path}/{container}"
     date = formatdate(usegmt=True)

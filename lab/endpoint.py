@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlencode
 
 # Azurite's one account and its published key: the same on every machine, and no secret.
@@ -55,5 +56,8 @@ class GcsEndpoint:
         fields = {"gcs_base_url": endpoint or self.url, "disable_oauth": True, "client_email": "", "private_key": ""}
         return json.dumps({**fields, "private_key_id": ""})
 
-    def store_url(self, bucket: str, prefix: str = "", endpoint: str | None = None) -> str:
-        return f"gs://{bucket}/{prefix}?{urlencode({'service_account_key': self.service_account_key(endpoint)})}"
+    def store_url(self, bucket: str, prefix: str = "", *, key_file: Path, endpoint: str | None = None) -> str:
+        """A store URL names the service account by a file, which is written here."""
+        key_file.write_text(self.service_account_key(endpoint))
+        query = urlencode({"endpoint": endpoint or self.url, "service_account": str(key_file)})
+        return f"gs://{bucket}/{prefix}?{query}"

@@ -15,6 +15,8 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import Random
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
+from tenure.store.guard import check_body
+from tenure.store.keys import check_key
 from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Unknown, Version
 from tenure.store.protocol import Store, StoreInfo
 
@@ -64,12 +66,15 @@ class Faulty:
         return await self._inner.get(key, unless=unless)
 
     async def put(self, key: str, body: bytes) -> Version:
+        _check(body, key)
         return await self._write(f"put {key!r}", lambda: self._inner.put(key, body), _raise)
 
     async def create(self, key: str, body: bytes) -> Outcome:
+        _check(body, key)
         return await self._write(f"create {key!r}", lambda: self._inner.create(key, body), Unknown)
 
     async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
+        _check(body, key)
         return await self._write(f"replace {key!r}", lambda: self._inner.replace(key, body, expected), Unknown)
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
@@ -78,6 +83,7 @@ class Faulty:
             yield entry
 
     async def delete(self, *keys: str) -> None:
+        _check(b"", *keys)
         await self._write(f"delete {keys!r}", lambda: self._inner.delete(*keys), _raise)
 
     async def aclose(self) -> None:
@@ -127,6 +133,12 @@ class Faulty:
     async def _latency(self) -> None:
         if self._faults.max_latency:
             await self._clock.sleep(self._random.uniform(0, self._faults.max_latency))
+
+
+def _check(body: bytes, *keys: str) -> None:
+    """What cannot be sent cannot be lost: it is refused before a fault is drawn, as by every store."""
+    for key in keys:
+        check_body(check_key(key), body)
 
 
 def _raise(error: StoreError) -> NoReturn:

@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
 from tenure.errors import ConfigError, StoreError, StoreUnfit
@@ -112,25 +114,39 @@ async def connect(
 
 
 async def _check(store: Store, url: StoreUrl, draw_id: NewId, clock: Clock) -> None:
-    if isinstance(store, Prefixed):
-        reasons = await examine(store, url, draw_id=draw_id, clock=clock)
-    elif url.path is not None:
-        reasons = await shared_folder_reasons(url)
-    else:
-        reasons = ()
+    reasons = (await learn(store, url, draw_id=draw_id, clock=clock)).reasons
+    if url.path is not None:
+        reasons += await shared_folder_reasons(url)
     if reasons:
         raise StoreUnfit(store.info.url, reasons)
 
 
-async def examine(
-    store: Prefixed, url: StoreUrl, *, draw_id: NewId = new_id, clock: Clock = SYSTEM_CLOCK
-) -> tuple[str, ...]:
-    """Let a cloud store learn its dialect; the reasons, if any, why it is unfit."""
+class Learned(msgspec.Struct, frozen=True):
+    """What a store gave away when it was tried out."""
+
+    reasons: tuple[str, ...] = ()
+    """Why it is unfit."""
+    dialect: dict[str, object] = {}
+    """For another process that opens the same store, which then need not try it out."""
+    versioned: bool | None = None
+    credentials: str = "none needed"
+
+
+async def learn(store: Store, url: StoreUrl, *, draw_id: NewId = new_id, clock: Clock = SYSTEM_CLOCK) -> Learned:
+    """Let a cloud store learn its dialect. Others have none."""
+    if not isinstance(store, Prefixed):
+        return Learned()
     from tenure.store.cloud.probe import Probe
     from tenure.store.cloud.store import CloudStore
 
     assert isinstance(store.inner, CloudStore)
-    return (await Probe(store.inner, url.prefix, draw_id=draw_id, clock=clock).run()).reasons
+    findings = await Probe(store.inner, url.prefix, draw_id=draw_id, clock=clock).run()
+    return Learned(
+        reasons=findings.reasons,
+        dialect=msgspec.structs.asdict(findings.dialect),
+        versioned=findings.dialect.versioned,
+        credentials=store.inner.credentials_source,
+    )
 
 
 async def shared_folder_reasons(url: StoreUrl) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
+from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
 from tenure.errors import NotFound, StoreError, StoreUnavailable
 from tenure.store.contender import Answer, Challenge, Entrant, RaceRecord, RoundKind
@@ -64,10 +65,15 @@ async def race(
     contenders_each: int = 4,
     dialect: dict[str, object] | None = None,
     on_round: Callable[[int], None] = lambda number: None,
+    pause: float = 0.0,
+    clock: Clock = SYSTEM_CLOCK,
     draw_id: NewId = new_id,
     store: Store | None = None,
 ) -> RaceReport:
-    """Let `processes` × `contenders_each` writers race `rounds` times. Removes its objects."""
+    """Let `processes` × `contenders_each` writers race `rounds` times, `pause` seconds apart, or until a rule is broken.
+
+    Removes its objects.
+    """
     folder = f"{RACE_FOLDER}{draw_id()}/"
     referee = store if store is not None else await connect(url)
     keys: list[str] = []
@@ -80,6 +86,10 @@ async def race(
                     keys.append(key)
                 results.append(await _round(referee, children, kind, key, draw_id))
                 on_round(number + 1)
+                if judge(kind.value, results[-1:], 0, 0).violations:
+                    break  # one is enough
+                if pause:
+                    await clock.sleep(pause)
     finally:
         with contextlib.suppress(StoreError):
             await referee.delete(*keys)

@@ -39,7 +39,7 @@ _HIDDEN = "***"
 
 # Signatures and tokens as they occur in what servers and client libraries say.
 _SECRET_PARAMETER = re.compile(
-    r"(?i)\b(sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|awsaccesskeyid|googleaccessid|"
+    r"(?i)(?:\b|(?<=_)|(?<=%26)|(?<=%3F))(sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|awsaccesskeyid|googleaccessid|"
     r"access_key_id|secret_access_key|session_token|account_key|sas_token|bearer_token|token|password|secret)"
     r"(=|%3D)[^&\s\"'<>,;)]+"
 )
@@ -86,8 +86,11 @@ def parse_url(url: str) -> StoreUrl:
     try:
         parts = urlsplit(url)
         has_user, has_port = bool(parts.username or parts.password), parts.port is not None
-    except ValueError as error:
-        raise InvalidUrl(f"store URL {_shorten(url)!r} cannot be read: {error}") from None
+    except ValueError:  # its text quotes what may be half of a password
+        raise InvalidUrl(
+            f"a store URL that begins with {url.partition('://')[0][:20]}:// cannot be read: between :// and the next / "
+            "goes the bucket alone, without user, password or port"
+        ) from None
     scheme = parts.scheme
     if scheme not in OPTIONS:
         known = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "file", "memory"))
@@ -135,8 +138,10 @@ def _options(scheme: str, query: str) -> dict[str, str]:
         options[name] = value
     if options.get("auth", "login") != "login":
         raise InvalidUrl(f"option 'auth' of the store URL is {options['auth'][:40]!r}: the only value is 'login'")
-    if (endpoint := options.get("endpoint")) and not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", endpoint):
-        raise InvalidUrl(f"option 'endpoint' is {redact(endpoint[:80])!r}: write it as https://HOST[:PORT]")
+    if (endpoint := options.get("endpoint")) and not re.fullmatch(r"https?://[^/?#@]+(/[^?#@]*)?", endpoint):
+        raise InvalidUrl(
+            f"option 'endpoint' is {_without_user(endpoint)[:80]!r}: write it as https://HOST[:PORT], without a user"
+        )
     return options
 
 
@@ -169,6 +174,12 @@ def _looks_like_path(url: str) -> bool:
     return "://" not in url and bool(url.strip())
 
 
+def _without_user(url: str) -> str:
+    """A password may hold a `/`, so all before the last `@` is taken for one."""
+    start, _, rest = url.partition("://")
+    return redact(f"{start}://{_HIDDEN}@{rest.rpartition('@')[2]}" if "@" in rest else url)
+
+
 def _shorten(url: str) -> str:
-    place = redact(url.partition("?")[0])  # the query may hold secrets under any name
+    place = _without_user(url.partition("?")[0])  # the query may hold secrets under any name
     return place if len(place) <= 120 else place[:120] + "…"

@@ -35,8 +35,9 @@ _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>\s*([\w.]+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>\s*(.*?)\s*</Message>", re.DOTALL)
 _METADATA_SERVICE = re.compile(
-    r"169\.254\.169\.254|169\.254\.170\.2|fd00:ec2|metadata\.google|latest/api/token|/identity/oauth2"
+    r"169\.254\.169\.254|169\.254\.170\.2|fd00:ec2|metadata\.google|latest/api/token|latest/meta-data|/identity/oauth2"
 )
+_CREDENTIAL_PROVIDER = re.compile(r"External \w+ credential provider: (.*)")
 _MOVED = frozenset({301, 307, 308, 400})
 
 
@@ -62,6 +63,11 @@ def explain(what: str, error: BaseException, place: str) -> StoreError:
     """
     failure = read(error)
     said = _said(failure)
+    # First, because the metadata service has statuses of its own: 404 is "this machine has no role".
+    if _METADATA_SERVICE.search(failure.text.partition("Server returned")[0]):
+        return CredentialsNotFound(no_credentials(place))
+    if provider := _CREDENTIAL_PROVIDER.search(failure.text):
+        return CredentialsNotFound(f"{what}: the login for {place} gave no credentials: {provider[1][:300]}")
     if failure.code in BUCKET_MISSING:
         return BucketMissing(f"{what}: there is no bucket or container at {place}: create it, or correct the name")
     if failure.code in _CLOCK or "Request date header too old" in failure.text:
@@ -82,8 +88,8 @@ def explain(what: str, error: BaseException, place: str) -> StoreError:
         return StoreUnavailable(f"{what}: {place} answered {said}: check region and endpoint of the store URL")
     if failure.status is not None:
         return StoreUnavailable(f"{what}: {place} answered {said}")
-    if _METADATA_SERVICE.search(failure.text):
-        return CredentialsNotFound(no_credentials(place))
+    if "redirect without LOCATION" in failure.text:  # S3's 301 for a bucket of another region
+        return StoreUnavailable(f"{what}: {place} is served elsewhere: check region and endpoint of the store URL")
     return StoreUnavailable(f"{what}: no answer from {place} ({_network_reason(str(error))})")
 
 

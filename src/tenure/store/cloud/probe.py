@@ -13,7 +13,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
-from tenure.errors import AccessDenied, BadCredentials, NotFound, StoreError, StoreUnavailable
+from tenure.errors import AccessDenied, BadCredentials, NotFound, StoreError, StoreUnavailable, Throttled
 from tenure.store.cloud.failures import Failure
 from tenure.store.cloud.store import CloudStore, Dialect
 from tenure.store.outcome import Applied, NotModified, Outcome, Rejected, Unknown, Version
@@ -45,6 +45,7 @@ class Probe:
         self._folder = prefix + PROBE_FOLDER
         self._draw_id = draw_id
         self._clock = clock
+        self._answered = False
 
     async def run(self) -> Findings:
         """Raises a `StoreError` if the store cannot be used or judged at all."""
@@ -52,14 +53,16 @@ class Probe:
         try:
             return await self._examine(key, missing)
         finally:
-            try:
-                await self._store.delete(key, missing)
-            except StoreError:
-                pass  # the findings say more than a leftover; `tenure doctor` removes it
+            if self._answered:  # people wait for the news that nobody is there
+                try:
+                    await self._store.delete(key, missing)
+                except StoreError:
+                    pass  # the findings say more than a leftover; `tenure doctor` removes it
 
     async def _examine(self, key: str, missing: str) -> Findings:
         reasons: list[str] = []
         created, _ = await self._decided(lambda: self._store.try_create(key, self._body()))
+        self._answered = True
         if isinstance(created, Rejected) and not await self._exists(key):
             return Findings(self._store.dialect, ("it refuses to create a key that does not exist",))
         if reason := await self._missing_key(missing):
@@ -120,16 +123,16 @@ class Probe:
         self, attempt: Callable[[], Awaitable[tuple[Outcome, Failure | None]]]
     ) -> tuple[Outcome, Failure | None]:
         """Repeat a write that got no decisive answer; the steps here are such that repeating one is harmless."""
-        started = self._clock.read()
         for round_number in range(_TRIES):
-            if round_number:
-                await self._clock.sleep(0.1 * 2**round_number)
+            started = self._clock.read()
             outcome, failure = await attempt()
             if not isinstance(outcome, Unknown):
                 return outcome, failure
             slow = self._clock.read().leader_elapsed(started) > _PATIENCE
             if slow or not isinstance(outcome.error, StoreUnavailable):
                 break
+            # Google allows about one write a second for one key, and the steps here come faster.
+            await self._clock.sleep(1.2 if isinstance(outcome.error, Throttled) else 0.2 * 2**round_number)
         assert isinstance(outcome, Unknown)
         raise outcome.error
 

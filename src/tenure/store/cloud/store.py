@@ -79,6 +79,10 @@ class CloudStore:
     def info(self) -> StoreInfo:
         return StoreInfo(provider=self._url.scheme, url=self._url.shown, dialect=self.dialect.described())
 
+    @property
+    def credentials_source(self) -> str:
+        return self._credentials.source
+
     async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
         self._check(key)
         what = f"get {key!r}"

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -332,5 +333,7 @@ def _entry(path: str, key: str) -> Entry | None:
         status = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
         return None  # deleted since the folder was read
+    if not stat.S_ISREG(status.st_mode):
+        return None  # somebody else's folder
     modified = datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC)
     return Entry(key=key, version=_version(status.st_mtime_ns), size=status.st_size, modified=modified)

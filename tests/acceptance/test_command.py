@@ -1,0 +1,81 @@
+"""The command itself: help, version, the demo, and the wheel in an empty environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tenure import __version__
+from tests.acceptance.command import tenure
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_version_and_help() -> None:
+    assert __version__ in tenure("--version").out
+    for arguments in (["--help"], ["doctor", "--help"], ["demo", "--help"]):
+        run = tenure(*arguments)
+        assert run.code == 0
+        assert "Usage: tenure" in run.out
+
+
+def test_an_unknown_command_is_refused_by_name() -> None:
+    run = tenure("docter")
+    assert run.code == 2
+    assert "docter" in run.err
+
+
+@pytest.mark.req("OP-1")
+def test_the_demo_ends_with_a_result_that_a_newcomer_understands() -> None:
+    run = tenure("demo")
+    assert run.code == 0, run.out + run.err
+    assert "200 steps acknowledged, and the object says 200" in run.out
+    assert "0 lost" in run.out
+    assert "All is right" in run.out
+    assert run.err == ""
+
+
+def test_the_demo_for_scripts() -> None:
+    result = tenure("demo", "--json").json()
+    assert result["acknowledged"] == result["counted"] == 200
+    assert result["lost_by_kills"] == 0
+    assert result["doctor"]["fit"] is True
+
+
+def test_nothing_happens_on_import() -> None:
+    """No thread, no socket, and none of the heavy parts that a directory has no use for."""
+    script = (
+        "import sys, threading, logging, signal; before = signal.getsignal(signal.SIGTERM)\n"
+        "import tenure, tenure.store\n"
+        "assert threading.active_count() == 1 and not logging.getLogger().handlers\n"
+        "assert signal.getsignal(signal.SIGTERM) is before\n"
+        "assert 'obstore' not in sys.modules and 'boto3' not in sys.modules and 'rich' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment.pop("PYTHONPATH", None)
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "dist"), str(ROOT)]
+    subprocess.run(build, check=True, env=environment, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    venv.create(tmp_path / "empty", with_pip=True)
+    python = str(tmp_path / "empty" / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "-q", str(wheel)], check=True, env=environment, capture_output=True)
+    for command in ([str(tmp_path / "empty" / "bin" / "tenure")], [python, "-m", "tenure"]):
+        done = subprocess.run(
+            [*command, "doctor", (tmp_path / "store").as_uri(), "--json", "--rounds", "5"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert '"fit": true' in done.stdout
