@@ -70,9 +70,9 @@ async def race(
     draw_id: NewId = new_id,
     store: Store | None = None,
 ) -> RaceReport:
-    """Let `processes` × `contenders_each` writers race `rounds` times, `pause` seconds apart, or until a rule is broken.
+    """Let `processes` × `contenders_each` writers race, `rounds` times or until a rule is broken.
 
-    Removes its objects.
+    Rounds are `pause` seconds apart. Its objects are removed.
     """
     folder = f"{RACE_FOLDER}{draw_id()}/"
     referee = store if store is not None else await connect(url)

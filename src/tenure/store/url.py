@@ -88,8 +88,8 @@ def parse_url(url: str) -> StoreUrl:
         has_user, has_port = bool(parts.username or parts.password), parts.port is not None
     except ValueError:  # its text quotes what may be half of a password
         raise InvalidUrl(
-            f"a store URL that begins with {url.partition('://')[0][:20]}:// cannot be read: between :// and the next / "
-            "goes the bucket alone, without user, password or port"
+            f"a store URL that begins with {url.partition('://')[0][:20]}:// cannot be read: "
+            "between :// and the next / goes the bucket alone, without user, password or port"
         ) from None
     scheme = parts.scheme
     if scheme not in OPTIONS:

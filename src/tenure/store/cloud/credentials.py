@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import importlib.util
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Cr
     source, look_up = make
     try:
         async with asyncio.timeout(LOOK_UP_SECONDS):
-            return Credentials(source, await asyncio.to_thread(look_up))
+            return Credentials(source, await _in_own_thread(look_up))
     except TimeoutError:
         raise CredentialsNotFound(f"{source} gave no credentials within {LOOK_UP_SECONDS:g} s") from None
     except StoreError:
@@ -81,6 +82,30 @@ async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Cr
         raise
     except Exception as error:
         raise CredentialsNotFound(f"{source} gave no credentials: {redact(str(error))[:300]}") from error
+
+
+async def _in_own_thread(look_up: Callable[[], Any]) -> Any:
+    """Not in the loop's own threads: a program waits for those when it ends, and a look-up may hang for good."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def tell(result: Any, error: BaseException | None) -> None:
+        if not answer.done():
+            answer.set_result(result) if error is None else answer.set_exception(error)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = look_up()
+        except BaseException as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(tell, result, failure)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any longer
+
+    threading.Thread(target=work, name="tenure-login", daemon=True).start()
+    return await answer
 
 
 def _ambient(url: StoreUrl, environment: Mapping[str, str]) -> str:

@@ -32,6 +32,7 @@ T = TypeVar("T")
 _FAILURES = (BaseError, OSError, ValueError, TimeoutError)
 """What obstore raises: its own errors, the builtin FileNotFoundError, and ValueError from its credential callbacks."""
 _PAGE = 1000
+_DELETE_BATCH = {"s3": 1000, "az": 256, "gs": 20}
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -161,15 +162,19 @@ class CloudStore:
         self._guard.check()
         for key in keys:
             check_key(key)
-        if not keys:
-            return
+        size = _DELETE_BATCH[self._url.scheme]
+        for start in range(0, len(keys), size):
+            await self._delete(keys[start : start + size])
+
+    async def _delete(self, keys: tuple[str, ...]) -> None:
+        """One request, or on Google's a few at once, so that the timeout is for what it takes."""
         try:
             await self._within(self._writes.delete_async(list(keys)))
         except FileNotFoundError:
             # One of them was gone already. Whether the others were reached is not said, so each is asked for again.
             if len(keys) > 1:
                 for key in keys:
-                    await self.delete(key)
+                    await self._delete((key,))
         except _FAILURES as error:
             raise self._explain(f"delete {len(keys)} keys", error) from error
 
