@@ -27,6 +27,7 @@ from lab.ceph import Ceph
 from lab.endpoint import S3Endpoint
 from lab.ministack import Ministack
 from tenure.entropy import new_id
+from tenure.errors import StoreUnavailable
 from tenure.store import Applied, Store, open_store
 
 BODY = b"x" * 1000
@@ -119,7 +120,10 @@ async def bench_tenure(name: str, store: Store, count: int) -> AsyncIterator[Row
         for operation, function, times in operations:
             yield Row(name, "tenure", operation, in_flight, *await run(function, times, in_flight))
     keys = [entry.key async for entry in store.list(f"{folder}/")]
-    await store.delete(*keys)
+    for _ in range(3):
+        with contextlib.suppress(StoreUnavailable):  # Azurite resets a connection now and then
+            await store.delete(*keys)
+            break
 
 
 def bench_boto3(name: str, endpoint: S3Endpoint, count: int) -> Iterator[Row]:
@@ -170,7 +174,7 @@ def bench_boto3(name: str, endpoint: S3Endpoint, count: int) -> Iterator[Row]:
 
 
 async def main(count: int, only: list[str]) -> None:
-    console = Console()
+    console = Console(width=110)
     rows: list[Row] = []
     left_out: list[str] = []
 
@@ -198,7 +202,7 @@ async def main(count: int, only: list[str]) -> None:
                 make_container(account, "container")
                 await measure(name, account.store_url("container"))
             else:
-                server = {"ministack": Ministack, "ceph": Ceph}[name]
+                server: type[Ministack] | type[Ceph] = Ministack if name == "ministack" else Ceph
                 if missing := server.missing():
                     left_out.append(f"{name} ({', '.join(missing)} missing)")
                     continue
