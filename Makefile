@@ -29,10 +29,10 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@
 
-demo: venv ## Watch a small fleet elect a leader, lose it and elect another
+demo: venv ## See it work in a temporary directory, in a few seconds
 	$(BIN)/tenure demo
 
-test: venv ## Run the tests that need no server: unit, simulated and acceptance
+test: venv ## Run the tests that need nothing installed but Python
 	$(BIN)/python -m pytest -m "not servers and not slow" tests
 
 test-slow: venv ## Run the long searches and soak tests
@@ -48,7 +48,7 @@ check: venv ## Lint, check formatting, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
-	$(BIN)/mypy lab tools
+	$(BIN)/mypy lab tools bench
 	$(BIN)/python tools/layers.py src/tenure
 
 format: venv ## Format the code and fix what the linter can fix
