@@ -10,6 +10,7 @@ import asyncio
 import enum
 import os
 import sys
+import traceback
 from typing import BinaryIO
 
 import msgspec
@@ -88,8 +89,12 @@ def _say(answers: BinaryIO, message: object) -> None:
 
 
 if __name__ == "__main__":
+    code = 0
     try:
         asyncio.run(serve(sys.stdin.buffer, sys.stdout.buffer))
-    finally:
-        # obstore's threads may abort the process if they are busy while the interpreter is being taken down.
-        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    # obstore's threads may abort the process if they are busy while the interpreter is being taken down.
+    sys.stderr.flush()
+    os._exit(code)

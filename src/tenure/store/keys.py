@@ -14,6 +14,7 @@ from tenure.errors import InvalidKey
 MAX_SEGMENT_BYTES = 200  # file systems stop at 255, and the directory store adds up to 52 of its own
 MAX_KEY_BYTES = 800  # S3 and Azure stop at 1,024, and the bucket's prefix comes on top
 MAX_PREFIX_BYTES = 200
+MAX_FULL_KEY_BYTES = MAX_PREFIX_BYTES + MAX_KEY_BYTES
 
 _KEY = re.compile(r"[A-Za-z0-9\-_.=~]+(?:/[A-Za-z0-9\-_.=~]+)*")
 _BAD_CHARACTER = re.compile(r"[^A-Za-z0-9\-_.=~/]")
@@ -56,38 +57,38 @@ def decode_name(segment: str) -> str:
     raise InvalidKey(f"segment {segment[:80]!r} was not made by encode_name")
 
 
-def check_key(key: str) -> str:
+def check_key(key: str, limit: int = MAX_KEY_BYTES) -> str:
     """Give back `key` if a store may hold it; otherwise say what is wrong with it."""
-    if len(key) <= MAX_KEY_BYTES and _KEY.fullmatch(key) and all(map(_fits, key.split("/"))):
+    if is_key(key, limit):
         return key
-    raise InvalidKey(_complaint("key", key))
+    raise InvalidKey(_complaint("key", key, limit))
 
 
-def check_prefix(prefix: str) -> str:
+def check_prefix(prefix: str, limit: int = MAX_KEY_BYTES) -> str:
     """Give back `prefix` if it names a folder of keys: empty for all of them, or ending in `/`."""
     if not prefix:
         return prefix
     if not prefix.endswith("/"):
         raise InvalidKey(f"prefix {prefix[:80]!r} does not end in /: listings are by folder")
-    check_key(prefix[:-1])
+    check_key(prefix[:-1], limit)
     return prefix
 
 
-def is_key(text: str) -> bool:
+def is_key(text: str, limit: int = MAX_KEY_BYTES) -> bool:
     """May a store hold this key? Listings meet other tools' objects, whose names follow other rules."""
-    return len(text) <= MAX_KEY_BYTES and bool(_KEY.fullmatch(text)) and all(map(_fits, text.split("/")))
+    return len(text) <= limit and bool(_KEY.fullmatch(text)) and all(map(_fits, text.split("/")))
 
 
 def _fits(segment: str) -> bool:
     return len(segment) <= MAX_SEGMENT_BYTES and segment not in (".", "..")
 
 
-def _complaint(what: str, key: str) -> str:
+def _complaint(what: str, key: str, limit: int) -> str:
     shown = repr(key if len(key) <= 80 else key[:80] + "…")
     if not key:
         return f"{what} is empty: it needs at least one character"
-    if len(key) > MAX_KEY_BYTES:
-        return f"{what} {shown} is {len(key)} characters long, and the limit is {MAX_KEY_BYTES}"
+    if len(key) > limit:
+        return f"{what} {shown} is {len(key)} characters long, and the limit is {limit}"
     if bad := _BAD_CHARACTER.search(key):
         return (
             f"{what} {shown} holds {bad[0]!r}; a key holds {_ALPHABET}: "

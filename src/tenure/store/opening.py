@@ -59,7 +59,7 @@ class Opening:
 
     async def _open(self) -> Store:
         url = self._url
-        store = await connect(url, timeout=self._timeout, clock=self._clock, draw_id=self._draw_id)
+        store = await connect(url, access=self._access, timeout=self._timeout, clock=self._clock, draw_id=self._draw_id)
         if self._access is Access.READ_ONLY:
             return ReadOnly(store)
         try:
@@ -95,14 +95,22 @@ def open_store(
 
 
 async def connect(
-    url: StoreUrl, *, timeout: float = DEFAULT_TIMEOUT, clock: Clock = SYSTEM_CLOCK, draw_id: NewId = new_id
+    url: StoreUrl,
+    *,
+    access: Access = Access.READ_WRITE,
+    timeout: float = DEFAULT_TIMEOUT,
+    clock: Clock = SYSTEM_CLOCK,
+    draw_id: NewId = new_id,
 ) -> Store:
     """The store at `url`, not yet tried out."""
     if url.scheme == "memory":
         contents = _shared_memory.setdefault(url.bucket, Contents()) if url.bucket else None
         return MemoryStore(name=url.bucket, contents=contents, clock=clock)
     if url.path is not None:
-        return await asyncio.to_thread(DirectoryStore, url.path, timeout=timeout, clock=clock, draw_id=draw_id)
+        writable = access is Access.READ_WRITE
+        return await asyncio.to_thread(
+            DirectoryStore, url.path, timeout=timeout, clock=clock, draw_id=draw_id, writable=writable
+        )
     # obstore takes a moment to import, which a directory has no use for.
     from tenure.store.cloud.credentials import find
     from tenure.store.cloud.handles import connect as connect_handles
@@ -158,7 +166,7 @@ async def shared_folder_reasons(url: StoreUrl) -> tuple[str, ...]:
     if not url.flag("shared"):
         return (
             f"it is on a {filesystem} file system, where locks may not hold between machines: use a bucket or a local "
-            "disk, or add ?shared=1 to have it tried by races first",
+            "disk; ?shared=1 has it tried by races, which show only what one machine can see",
         )
     from tenure.store.races import RaceKind, race
 
@@ -166,4 +174,6 @@ async def shared_folder_reasons(url: StoreUrl) -> tuple[str, ...]:
         reports = [await race(url, kind, rounds=10, processes=2) for kind in RaceKind]
     except StoreError as error:
         return (f"it is on a {filesystem} file system, and the races could not be run: {error}",)
-    return tuple(violation for report in reports for violation in report.violations)
+    reasons = [violation for report in reports for violation in report.violations]
+    reasons += [f"{report.undecided} {report.kind} races had no clear winner" for report in reports if report.undecided]
+    return tuple(reasons)

@@ -102,7 +102,9 @@ def judge(kind: str, results: Sequence[RoundResult], contenders: int, processes:
     """Count the winners of each round: told so, and stored."""
     violations: list[str] = []
     winners = undecided = 0
+    late = False  # a write of the round before may still have been on its way, and have won this one
     for number, result in enumerate(results, 1):
+        could_be_late, late = late, False
         if len(result.applied) > 1:
             violations.append(
                 f"{kind} race {number}: {len(result.applied)} of {contenders} writers were told that they won"
@@ -114,8 +116,9 @@ def judge(kind: str, results: Sequence[RoundResult], contenders: int, processes:
                 violations.append(f"{kind} race {number}: the winner's write is not what is stored")
         elif result.stored in result.unknown:
             winners += 1
-        elif result.unknown:
+        elif result.unknown or could_be_late:
             undecided += 1
+            late = True
         else:
             violations.append(f"{kind} race {number}: nobody won, although the condition held")
     return RaceReport(

@@ -10,7 +10,11 @@ The rules, each of which answers a failure that was seen:
 - A rejection is not final either. Something between us and the store may have sent the request twice, so that the
   second copy was rejected because of the first. It is confirmed by reading back.
 - If somebody else's write is there, ours may have come before it, unless the record remembers every write
-  (`Remembers.EVERY_WRITE`); where it does not, the outcome stays `Unknown`.
+  (`Remembers.EVERY_WRITE`); where it does not, the outcome stays `Unknown`, and `Attempt.answers` says what the store
+  had said.
+
+Only for keys that nobody deletes: an object that was created, and then deleted by its reader, looks like one that has
+not landed yet, and would be sent again.
 """
 
 from __future__ import annotations
@@ -43,17 +47,23 @@ class Remembers(enum.Enum):
 
 
 class Attempt(msgspec.Struct):
-    """One intended write: its condition, and every id under which it was sent."""
+    """One intended write: its condition, and every id under which it was sent.
+
+    Whoever may be cancelled while it is settled keeps it: the ids are needed to recognise the write later.
+    """
 
     key: str
     expected: Version | None
     """`None`: only if the key is absent."""
-    ids: list[str]
+    ids: list[str] = []
+    answers: list[Outcome] = []
+    """What the store said to each copy; one that was cancelled has none."""
 
 
 class Settled(msgspec.Struct, frozen=True):
     """What became of an attempt."""
 
+    attempt: Attempt
     outcome: Outcome
     write_id: str | None = None
     """The id under which it was applied."""
@@ -69,15 +79,22 @@ async def commit(
     *,
     write_ids: WriteIds,
     remembers: Remembers = Remembers.LAST_WRITE,
+    attempt: Attempt | None = None,
     draw_id: NewId = new_id,
     clock: Clock = SYSTEM_CLOCK,
     tries: int = 4,
+    within: float | None = None,
 ) -> Settled:
-    """Send one conditional write, and settle it unless the first answer is decisive."""
-    attempt = Attempt(key, expected, [])
+    """Send one conditional write, and settle it unless the first answer is decisive.
+
+    Nothing is begun once `within` seconds have passed; a request that is under way then ends by its own timeout. An
+    `attempt` may be handed in, to have its ids whatever happens.
+    """
+    started = clock.read()
+    attempt = Attempt(key, expected) if attempt is None else attempt
     outcome = await _send(store, attempt, compose, draw_id)
     if isinstance(outcome, Applied):
-        return Settled(outcome, attempt.ids[-1])
+        return Settled(attempt, outcome, attempt.ids[-1])
     return await settle(
         store,
         attempt,
@@ -87,6 +104,7 @@ async def commit(
         draw_id=draw_id,
         clock=clock,
         tries=tries,
+        within=None if within is None else within - clock.read().leader_elapsed(started),
     )
 
 
@@ -101,23 +119,27 @@ async def settle(
     clock: Clock = SYSTEM_CLOCK,
     tries: int = 4,
     pause: float = 0.05,
+    within: float | None = None,
 ) -> Settled:
     """Find out what became of `attempt`; with `resend`, make it final by sending it again while it is pending.
 
-    Gives `Unknown` only if the store could not be read, the record does not remember enough, or (without `resend`) the
-    write is still pending. Every id that was used is added to `attempt.ids`.
+    Gives `Unknown` only if the store could not be read, the record does not remember enough, (without `resend`) the
+    write is still pending, or `within` seconds have passed. Every id that was used is added to `attempt.ids`.
     """
-    verdict = Settled(Unknown(StoreUnavailable(f"nothing was read back for {attempt.key!r}")))
+    started = clock.read()
+    verdict = Settled(attempt, Unknown(StoreUnavailable(f"nothing was read back for {attempt.key!r}")))
     for round_number in range(tries):
         if round_number:
             await clock.sleep(pause * 2.0 ** (round_number - 1))
+        if within is not None and clock.read().leader_elapsed(started) >= within:
+            return verdict
         verdict, pending = await _read_back(store, attempt, write_ids, remembers)
         if not isinstance(verdict.outcome, Unknown):
             return verdict
         if pending and resend is not None:
             outcome = await _send(store, attempt, resend, draw_id)
             if isinstance(outcome, Applied):
-                return Settled(outcome, attempt.ids[-1])
+                return Settled(attempt, outcome, attempt.ids[-1])
         elif pending or verdict.stored is not None:
             return verdict  # reading again would show the same, or more of what cannot be told apart
     if resend is not None:
@@ -130,8 +152,11 @@ async def _send(store: Store, attempt: Attempt, compose: Compose, draw_id: NewId
     attempt.ids.append(write_id)  # before sending: a cancelled call may still have been sent
     body = compose(write_id)
     if attempt.expected is None:
-        return await store.create(attempt.key, body)
-    return await store.replace(attempt.key, body, attempt.expected)
+        outcome = await store.create(attempt.key, body)
+    else:
+        outcome = await store.replace(attempt.key, body, attempt.expected)
+    attempt.answers.append(outcome)
+    return outcome
 
 
 async def _read_back(store: Store, attempt: Attempt, write_ids: WriteIds, remembers: Remembers) -> tuple[Settled, bool]:
@@ -139,20 +164,20 @@ async def _read_back(store: Store, attempt: Attempt, write_ids: WriteIds, rememb
     try:
         stored = await store.get(attempt.key)
     except NotFound as missing:
-        return Settled(Unknown(missing)), attempt.expected is None
+        return Settled(attempt, Unknown(missing)), attempt.expected is None
     except StoreError as error:
-        return Settled(Unknown(error)), False
+        return Settled(attempt, Unknown(error)), False
     assert isinstance(stored, Stored)
     proven = write_ids(stored.body)
     for write_id in reversed(attempt.ids):
         if write_id in proven:
-            return Settled(Applied(stored.version), write_id, stored), False
+            return Settled(attempt, Applied(stored.version), write_id, stored), False
     if attempt.expected is not None and attempt.expected.matches(stored.version):
         pending = StoreUnavailable(f"the write to {attempt.key!r} has not landed, and may still land")
-        return Settled(Unknown(pending), stored=stored), True
+        return Settled(attempt, Unknown(pending), stored=stored), True
     if remembers is Remembers.EVERY_WRITE:
-        return Settled(Rejected(), stored=stored), False
+        return Settled(attempt, Rejected(), stored=stored), False
     overwritten = StoreUnavailable(
         f"{attempt.key!r} was written by another; whether ours came before it is not recorded"
     )
-    return Settled(Unknown(overwritten), stored=stored), False
+    return Settled(attempt, Unknown(overwritten), stored=stored), False

@@ -34,12 +34,14 @@ OPTIONS: dict[str, frozenset[str]] = {
 SECRET_OPTIONS = frozenset(
     {"access_key_id", "secret_access_key", "session_token", "account_key", "sas_token", "bearer_token"}
 )
+_BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,221}")
 _FLAGS = frozenset({"shared", "virtual_hosted"})
 _HIDDEN = "***"
 
 # Signatures and tokens as they occur in what servers and client libraries say.
 _SECRET_PARAMETER = re.compile(
-    r"(?i)(?:\b|(?<=_)|(?<=%26)|(?<=%3F))(sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|awsaccesskeyid|googleaccessid|"
+    r"(?i)(?:\b|(?<=_)|(?<=%26)|(?<=%3F))"
+    r"(sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|awsaccesskeyid|googleaccessid|"
     r"access_key_id|secret_access_key|session_token|account_key|sas_token|bearer_token|token|password|secret)"
     r"(=|%3D)[^&\s\"'<>,;)]+"
 )
@@ -62,7 +64,7 @@ class StoreUrl(msgspec.Struct, frozen=True):
     @property
     def shown(self) -> str:
         options = {name: value for name, value in self.options.items() if name not in SECRET_OPTIONS}
-        query = "?" + urlencode(options, safe=":/") if options else ""
+        query = "?" + urlencode(options, safe=":/", quote_via=quote) if options else ""
         if self.path is not None:
             return f"file://{quote(str(self.path))}{redact(query)}"
         place = f"{self.bucket}/{self.prefix}" if self.prefix else self.bucket
@@ -70,7 +72,7 @@ class StoreUrl(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """The whole URL, secrets included: only to be handed to another process of ours, never to be shown."""
-        query = "?" + urlencode(self.options) if self.options else ""
+        query = "?" + urlencode(self.options, quote_via=quote) if self.options else ""
         place = quote(str(self.path)) if self.path is not None else f"{self.bucket}/{self.prefix}"
         return f"{self.scheme}://{place}{query}"
 
@@ -79,6 +81,9 @@ class StoreUrl(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"StoreUrl({self.shown!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        return [("shown", self.shown)]  # rich would print every field otherwise, in tracebacks too
 
 
 def parse_url(url: str) -> StoreUrl:
@@ -94,8 +99,11 @@ def parse_url(url: str) -> StoreUrl:
     scheme = parts.scheme
     if scheme not in OPTIONS:
         known = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "file", "memory"))
+        place = url.partition("?")[0]  # what follows may hold secrets
         hint = (
-            f"; for a local directory write file://{quote(str(Path(url).absolute()))}" if _looks_like_path(url) else ""
+            f"; for a local directory write file://{quote(str(Path(place).absolute()))}"
+            if _looks_like_path(url)
+            else ""
         )
         raise InvalidUrl(f"store URL {_shorten(url)!r} does not begin with one of {known}{hint}")
     if parts.fragment:
@@ -112,6 +120,8 @@ def parse_url(url: str) -> StoreUrl:
         return StoreUrl(scheme, unquote(parts.netloc + parts.path), "", None, options)
     if not parts.netloc:
         raise InvalidUrl(f"store URL {_shorten(url)!r} names no bucket: write {scheme}://BUCKET/PREFIX")
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise InvalidUrl(f"store URL {_shorten(url)!r} names no possible bucket: they have letters, digits and - _ .")
     return StoreUrl(scheme, parts.netloc, _prefix(url, parts.path), None, options)
 
 
@@ -125,7 +135,8 @@ def redact(text: str) -> str:
 
 def _options(scheme: str, query: str) -> dict[str, str]:
     options: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    # A + stands for itself: keys of AWS hold some, and nobody writes spaces into a store URL.
+    for name, value in parse_qsl(query.replace("+", "%2B"), keep_blank_values=True):
         if name not in OPTIONS[scheme]:
             known = ", ".join(sorted(OPTIONS[scheme])) or "none"
             raise InvalidUrl(f"a {scheme}:// URL has no option {name[:40]!r}; it takes: {known}")
@@ -136,6 +147,8 @@ def _options(scheme: str, query: str) -> dict[str, str]:
         if name in _FLAGS and value not in ("0", "1"):
             raise InvalidUrl(f"option {name!r} of the store URL is {value[:40]!r}: write 1 or 0")
         options[name] = value
+    if options.get("service_account", "").lstrip().startswith("{"):
+        raise InvalidUrl("option 'service_account' of the store URL holds a key itself: give the path of its file")
     if options.get("auth", "login") != "login":
         raise InvalidUrl(f"option 'auth' of the store URL is {options['auth'][:40]!r}: the only value is 'login'")
     if (endpoint := options.get("endpoint")) and not re.fullmatch(r"https?://[^/?#@]+(/[^?#@]*)?", endpoint):

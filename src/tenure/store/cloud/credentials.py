@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.errors import CredentialsNotFound, MissingExtra, StoreError
+from tenure.errors import CredentialsNotFound, InvalidUrl, MissingExtra, StoreError
 from tenure.store.cloud.failures import no_credentials
 from tenure.store.url import StoreUrl, redact
 
@@ -67,6 +67,8 @@ class Credentials(msgspec.Struct, frozen=True):
 
 async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Credentials:
     """Decide where this URL's credentials come from; logins are looked up, for at most five seconds."""
+    if url.scheme == "s3" and "access_key_id" in url.options:
+        return Credentials("store URL", _static(url))
     make = _login(url, environment)
     if make is None:
         return Credentials(_ambient(url, environment))
@@ -106,6 +108,23 @@ async def _in_own_thread(look_up: Callable[[], Any]) -> Any:
 
     threading.Thread(target=work, name="tenure-login", daemon=True).start()
     return await answer
+
+
+def _static(url: StoreUrl) -> Callable[[], dict[str, str | None]]:
+    """Keys from the URL, and from there alone: obstore would add a session token that is in the environment."""
+    options = url.options
+    if "secret_access_key" not in options:
+        raise InvalidUrl("the store URL has access_key_id without secret_access_key: give both, or neither")
+
+    def keys() -> dict[str, str | None]:
+        return {
+            "access_key_id": options["access_key_id"],
+            "secret_access_key": options["secret_access_key"],
+            "token": options.get("session_token"),
+            "expires_at": None,
+        }
+
+    return keys
 
 
 def _ambient(url: StoreUrl, environment: Mapping[str, str]) -> str:

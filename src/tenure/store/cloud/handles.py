@@ -62,7 +62,7 @@ def _handle(
     if url.scheme == "s3":
         # Both names, because obstore prefers the second, and the URL must win over the environment.
         config = {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint} if endpoint else {}
-        config |= _chosen(options, "access_key_id", "secret_access_key", "session_token", "region")
+        config |= _chosen(options, "region")
         config["virtual_hosted_style_request"] = options.get("virtual_hosted") == "1"
         config["conditional_put"] = "etag"  # an environment variable could switch it off
         if "region" not in config and not environment.get("AWS_REGION") and environment.get("AWS_DEFAULT_REGION"):

@@ -45,7 +45,8 @@ class Probe:
         self._folder = prefix + PROBE_FOLDER
         self._draw_id = draw_id
         self._clock = clock
-        self._answered = False
+        self._answered = self._tidied = False
+        self._written: Version | None = None
 
     async def run(self) -> Findings:
         """Raises a `StoreError` if the store cannot be used or judged at all."""
@@ -53,7 +54,7 @@ class Probe:
         try:
             return await self._examine(key, missing)
         finally:
-            if self._answered:  # people wait for the news that nobody is there
+            if self._answered and not self._tidied:  # people wait for the news that nobody is there
                 try:
                     await self._store.delete(key, missing)
                 except StoreError:
@@ -78,6 +79,9 @@ class Probe:
                 dialect, (*reasons, "it does not honour If-Match: a write with the right version is refused")
             )
         self._store.dialect = dialect = quoting
+        current = await self._version(key)
+        if self._written is not None and not self._written.matches(current):
+            reasons.append("it names one version (ETag) when it writes and another when it reads")
         stale, _ = await self._decided(lambda: self._store.try_replace(key, self._body(), first))
         if isinstance(stale, Applied):
             reasons.append("it ignores If-Match: a write with an old version succeeded")
@@ -90,7 +94,23 @@ class Probe:
             dialect, conditional_get=isinstance(unchanged, NotModified), versioned=self._store.gives_version_ids
         )
         self._store.dialect = dialect
+        if reason := await self._tidiness(key, missing):
+            reasons.append(reason)
         return Findings(dialect, tuple(reasons))
+
+    async def _tidiness(self, key: str, missing: str) -> str | None:
+        """Listing and deleting are not conditional, but nothing works for long without them."""
+        try:
+            if key not in [entry.key async for entry in self._store.list(self._folder)]:
+                return "it does not list an object that was just written"
+        except AccessDenied:
+            return "it denies listing: allow this identity to list the bucket below the prefix"
+        try:
+            await self._store.delete(key, missing)
+            self._tidied = True
+        except AccessDenied:
+            return "it denies deleting: allow this identity to delete below the prefix"
+        return None
 
     async def _missing_key(self, missing: str) -> str | None:
         try:
@@ -113,6 +133,7 @@ class Probe:
             self._store.dialect = msgspec.structs.replace(dialect, quoted_if_match=quoted)
             replaced, _ = await self._decided(lambda: self._store.try_replace(key, self._body(), version))
             if isinstance(replaced, Applied):
+                self._written = replaced.version
                 return self._store.dialect
             if not (await self._version(key)).matches(version):
                 return self._store.dialect  # the answer was lost and the write was not

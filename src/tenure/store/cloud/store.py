@@ -7,19 +7,20 @@ create on Azure); elsewhere it means "not decided". A missing key on replace is 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, NotModifiedError, PreconditionError
 
-from tenure.errors import ConfigError, CredentialsNotFound, NotFound, StoreError, StoreUnavailable
+from tenure.errors import ConfigError, CredentialsNotFound, NotFound, StoreError, StoreUnavailable, StoreUnfit
 from tenure.store.cloud.credentials import METADATA, Credentials
 from tenure.store.cloud.failures import KEY_MISSING, Failure, explain, no_credentials, read
 from tenure.store.cloud.handles import Handles
 from tenure.store.guard import OpenGuard, check_body, check_size
-from tenure.store.keys import check_key, check_prefix, is_key
+from tenure.store.keys import MAX_FULL_KEY_BYTES, check_key, check_prefix, is_key
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.protocol import StoreInfo
 from tenure.store.url import StoreUrl
@@ -32,6 +33,8 @@ T = TypeVar("T")
 _FAILURES = (BaseError, OSError, ValueError, TimeoutError)
 """What obstore raises: its own errors, the builtin FileNotFoundError, and ValueError from its credential callbacks."""
 _PAGE = 1000
+_GONE_IN_BATCH = re.compile(r"Bulk delete request failed for key .*\(code: 404\)", re.DOTALL)
+_PATH_IN_ERROR = re.compile(r'[Pp]ath "([^"]*)"')
 _DELETE_BATCH = {"s3": 1000, "az": 256, "gs": 20}
 
 
@@ -89,22 +92,23 @@ class CloudStore:
         what = f"get {key!r}"
         try:
             return await self._within(self._get(key, unless))
-        except NotModifiedError:
-            assert unless is not None
+        except NotModifiedError as error:
+            if unless is None:  # an answer to a question that was not asked
+                raise self._explain(what, error) from None
             return NotModified(unless)
         except FileNotFoundError as error:
             if read(error).code in KEY_MISSING:
                 raise NotFound(key) from None
-            raise self._explain(what, error) from error
+            raise self._explain(what, error) from None
         except _FAILURES as error:
-            raise self._explain(what, error) from error
+            raise self._explain(what, error) from None
 
     async def put(self, key: str, body: bytes) -> Version:
         self._check(key, body)
         try:
             return self._written(await self._within(self._send(key, body, "overwrite")))
         except _FAILURES as error:
-            raise self._explain(f"put {key!r}", error) from error
+            raise self._explain(f"put {key!r}", error) from None
 
     async def create(self, key: str, body: bytes) -> Outcome:
         return (await self.try_create(key, body))[0]
@@ -141,7 +145,8 @@ class CloudStore:
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
         self._guard.check()
-        check_prefix(prefix)
+        check_prefix(prefix, MAX_FULL_KEY_BYTES)
+        last = after or ""
         pages = self._reads.list(prefix.rstrip("/") or None, offset=after, chunk_size=_PAGE)
         try:
             while True:
@@ -151,17 +156,23 @@ class CloudStore:
                     return
                 for row in page:
                     key = row["path"]
-                    # Not every server heeds the offset, and prefixes are matched by whole segments or by characters.
-                    if is_key(key) and key.startswith(prefix) and (after is None or key > after):
-                        version = _version(row, self._url.scheme)
-                        yield Entry(key=key, version=version, size=row["size"], modified=row["last_modified"])
+                    # Not every server heeds the offset, prefixes are matched by whole segments or by characters, and a
+                    # folder's marker (`a/`, of no size) is listed as `a`, perhaps beside a true `a`.
+                    if not (key > last and key.startswith(prefix) and is_key(key, MAX_FULL_KEY_BYTES)):
+                        continue
+                    if row["size"] == 0 and not await self._exists(key):
+                        continue
+                    last = key
+                    version = _version(row, self._url.scheme)
+                    yield Entry(key=key, version=version, size=row["size"], modified=row["last_modified"])
+        except InvalidPathError as error:
+            raise StoreUnfit(self._url.shown, [_unlistable(error)]) from None
         except _FAILURES as error:
-            raise self._explain(f"list {prefix!r}", error) from error
+            raise self._explain(f"list {prefix!r}", error) from None
 
     async def delete(self, *keys: str) -> None:
-        self._guard.check()
         for key in keys:
-            check_key(key)
+            self._check(key)
         size = _DELETE_BATCH[self._url.scheme]
         for start in range(0, len(keys), size):
             await self._delete(keys[start : start + size])
@@ -170,22 +181,35 @@ class CloudStore:
         """One request, or on Google's a few at once, so that the timeout is for what it takes."""
         try:
             await self._within(self._writes.delete_async(list(keys)))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            failure = read(error)
+            if failure.code not in KEY_MISSING and not _GONE_IN_BATCH.search(failure.text):
+                raise self._explain(f"delete {len(keys)} keys", error) from None
             # One of them was gone already. Whether the others were reached is not said, so each is asked for again.
             if len(keys) > 1:
                 for key in keys:
                     await self._delete((key,))
         except _FAILURES as error:
-            raise self._explain(f"delete {len(keys)} keys", error) from error
+            raise self._explain(f"delete {len(keys)} keys", error) from None
 
     async def aclose(self) -> None:
         self._guard.close()
 
-    async def _get(self, key: str, unless: Version | None) -> Stored:
+    async def _get(self, key: str, unless: Version | None) -> Stored | NotModified:
         options: obstore.GetOptions = {"if_none_match": f'"{unless.e_tag}"'} if unless is not None else {}
         response = await self._reads.get_async(key, options=options)
+        version = _version(response.meta, self._url.scheme)
+        if unless is not None and unless.matches(version):
+            return NotModified(version)  # the server ignored the condition
         check_size(key, response.meta["size"])
-        return Stored(bytes(await response.bytes_async()), _version(response.meta, self._url.scheme))
+        return Stored(bytes(await response.bytes_async()), version)
+
+    async def _exists(self, key: str) -> bool:
+        try:
+            await self._within(self._reads.head_async(key))
+        except FileNotFoundError:
+            return False
+        return True
 
     async def _send(self, key: str, body: bytes, mode: PutMode) -> PutResult:
         return await self._writes.put_async(key, body, mode=mode, use_multipart=False)
@@ -212,7 +236,7 @@ class CloudStore:
 
     def _check(self, key: str, body: bytes = b"") -> None:
         self._guard.check()
-        check_key(key)
+        check_key(key, MAX_FULL_KEY_BYTES)
         check_body(key, body)
 
     def _written(self, result: PutResult) -> Version:
@@ -231,6 +255,15 @@ class CloudStore:
         if isinstance(error, TimeoutError):
             return StoreUnavailable(f"{what}: no answer from {self._url.shown} within {self._timeout:g} s")
         return explain(what, error, self._url.shown)
+
+
+def _unlistable(error: InvalidPathError) -> str:
+    found = _PATH_IN_ERROR.search(str(error))
+    name = repr(found[1][:200]) if found else "an object"
+    return (
+        f"{name} below the prefix, put there by another program, has a name that stops every listing (an empty "
+        "segment, . or .., or a control character): move it away"
+    )
 
 
 def _bare(e_tag: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 class Disk:
     def write_new(self, path: Path, body: bytes) -> int:
         """Write a file that must not exist, and leave it open."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             view = memoryview(body)
             while view:
@@ -57,6 +57,11 @@ class Disk:
         except BlockingIOError:
             return False
         return True
+
+    def unlock(self, descriptor: int) -> None:
+        """Drop the lock at once, and close: a child that was forked meanwhile has a copy of the descriptor."""
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        self.close(descriptor)
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -5,9 +5,11 @@ it is passed by:
 
 - What a holder may do under the lock is rename its own temporary file over the target, and that file exists before the
   lock is asked for.
-- Who has waited for longer than `patience` starts the stripe's next generation: a new lock file. Then it removes every
-  temporary file of the stripe but its own. When the frozen holder wakes, its rename fails because its file is gone: it
-  knows that it changed nothing, and starts again under the new generation.
+- Who has waited for longer than `patience` starts the stripe's next generation: a new lock file.
+- Whoever acts under a generation that is not the first has, since it got that generation's lock for the first time,
+  removed every temporary file of the stripe but its own. When the frozen holder wakes, its rename fails because its
+  file is gone: it knows that it changed nothing, and starts again under the new generation. (The one who started the
+  generation cannot do this for all: it may be killed before it has.)
 - Who gets a lock looks whether a newer generation exists, and moves there if so. So of the holders of an old
   generation only one that looked before the new one was started can still act, and its file existed by then and is
   gone.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +30,7 @@ from tenure.store.directory.disk import Disk
 STRIPES = 64
 _FIRST_WAIT = 0.00005
 _LONGEST_WAIT = 0.002
+_LOCK_FILE = re.compile(r"([0-3][0-9a-f])\.([0-9]+)")  # stripe and generation
 
 
 def stripe_of(key: str) -> int:
@@ -41,10 +45,11 @@ class StripedLocks:
         self._patience = patience
         self._threads = [threading.Lock() for _ in range(STRIPES)]  # spares threads of one process the polling
         self._generation = [0] * STRIPES
+        self._disarmed = [0] * STRIPES  # the generation under which this process has removed others' files
         for path in folder.iterdir():
-            stripe, _, generation = path.name.partition(".")
-            if generation.isdigit():
-                self._generation[int(stripe, 16)] = max(self._generation[int(stripe, 16)], int(generation))
+            if ours := _LOCK_FILE.fullmatch(path.name):
+                stripe, generation = int(ours[1], 16), int(ours[2])
+                self._generation[stripe] = max(self._generation[stripe], generation)
 
     @contextlib.contextmanager
     def hold(self, stripe: int, own_file: Path | None) -> Iterator[None]:
@@ -58,25 +63,24 @@ class StripedLocks:
             try:
                 yield
             finally:
-                self._disk.close(descriptor)
+                self._disk.unlock(descriptor)
         finally:
             mine.release()
 
     def _acquire(self, stripe: int, own_file: Path | None) -> int:
         while True:
             generation = self._generation[stripe]
-            descriptor = os.open(self._path(stripe, generation), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            locked = False
+            descriptor = os.open(self._path(stripe, generation), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                locked = self._wait_for(descriptor)
-                if locked and not self._path(stripe, generation + 1).exists():
+                if not self._wait_for(descriptor):
+                    self._start(stripe, generation + 1)
+                elif not self._path(stripe, generation + 1).exists():
+                    self._disarm_earlier_holders(stripe, generation, own_file)
                     return descriptor
             except BaseException:
-                os.close(descriptor)
+                self._disk.unlock(descriptor)
                 raise
-            if not locked:
-                self._pass_by(stripe, generation, own_file)
-            os.close(descriptor)
+            self._disk.unlock(descriptor)
             self._generation[stripe] = generation + 1
 
     def _wait_for(self, descriptor: int) -> bool:
@@ -89,13 +93,18 @@ class StripedLocks:
             pause = min(pause * 2, _LONGEST_WAIT)
         return True
 
-    def _pass_by(self, stripe: int, generation: int, own_file: Path | None) -> None:
-        """Start the next generation, then make sure that whoever holds this one can no longer change anything."""
-        os.close(os.open(self._path(stripe, generation + 1), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    def _start(self, stripe: int, generation: int) -> None:
+        os.close(os.open(self._path(stripe, generation), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+
+    def _disarm_earlier_holders(self, stripe: int, generation: int, own_file: Path | None) -> None:
+        """Make sure that whoever holds an earlier generation's lock can no longer change anything."""
+        if self._disarmed[stripe] == generation:
+            return
         for path in self._temporary.glob(f"{stripe:02x}.*"):
             if path != own_file:
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.unlink(path)
+        self._disarmed[stripe] = generation
 
     def _path(self, stripe: int, generation: int) -> Path:
         return self._folder / f"{stripe:02x}.{generation}"

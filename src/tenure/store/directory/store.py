@@ -30,7 +30,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
-from tenure.errors import AccessDenied, NotFound, StoreError, StoreUnavailable, StoreUnfit
+from tenure.errors import AccessDenied, BucketMissing, NotFound, StoreError, StoreUnavailable, StoreUnfit
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.layout import LOCKS, TEMPORARY, file_of, fold, folder_of, segment_of
 from tenure.store.directory.locks import StripedLocks, stripe_of
@@ -65,8 +65,12 @@ class DirectoryStore:
         draw_id: NewId = new_id,
         disk: Disk | None = None,
         lock_patience: float = 1.0,
+        writable: bool = True,
     ) -> None:
-        """Use the directory `root`, made if it is missing. Blocks for some milliseconds: call it in a thread."""
+        """Use the directory `root`, made if it is missing. Blocks for some milliseconds: call it in a thread.
+
+        Without `writable` nothing is made, swept or tried out, and the directory must exist.
+        """
         self._root = root
         self._timeout = timeout
         self._clock = clock
@@ -75,14 +79,10 @@ class DirectoryStore:
         self._temporary = root / TEMPORARY
         self._guard = OpenGuard(f"the directory store {root}")
         self.info = StoreInfo(provider="file", url=root.as_uri(), dialect={"versions": "modification time"})
-        try:
-            for folder in (root, root / LOCKS, self._temporary):
-                folder.mkdir(parents=True, exist_ok=True)
-            self._locks = StripedLocks(root / LOCKS, self._temporary, self._disk, lock_patience)
-            self._sweep()
-            self._check_file_system()
-        except OSError as error:
-            raise self._trouble("open", error) from error
+        if writable:
+            self._prepare(lock_patience)
+        elif not root.is_dir():
+            raise BucketMissing(f"there is no directory {root}: create it, or correct the name")
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tenure-file")
 
     async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
@@ -122,6 +122,17 @@ class DirectoryStore:
 
     # What follows blocks, and runs in this store's threads.
 
+    def _prepare(self, lock_patience: float) -> None:
+        try:
+            for folder in (self._root, self._root / LOCKS, self._temporary):
+                self._disk.make_folders(folder, Path(folder.anchor))  # durably: writes below are worth no more
+            self._locks = StripedLocks(self._root / LOCKS, self._temporary, self._disk, lock_patience)
+            self._sweep()
+            if not any(self._check_file_system() for _ in range(_RESTARTS)):
+                raise StoreUnavailable(f"{self._root}: too many processes are opening it at once: try again")
+        except OSError as error:
+            raise self._trouble("open", error) from error
+
     def _get(self, key: str, unless: Version | None) -> Stored | NotModified:
         try:
             with (self._root / file_of(key)).open("rb", buffering=0) as file:
@@ -137,8 +148,8 @@ class DirectoryStore:
     def _put(self, key: str, body: bytes) -> Version:
         target = self._root / file_of(key)
         for _ in range(_RESTARTS):
-            self._disk.make_folders(target.parent, self._root)
-            with self._temporary_file(key, body) as temporary:
+            self._make_folders(target.parent)
+            with self._temporary_file(key, body, later_than=_modified_ns(target)) as temporary:
                 if self._swap(key, temporary, target, expected=None):
                     self._disk.sync_folder(target.parent)
                     return _version(temporary.modified_ns)
@@ -155,7 +166,7 @@ class DirectoryStore:
                 except FileExistsError:
                     return Rejected()
                 except FileNotFoundError:  # the folder, or our file: see locks.py
-                    self._disk.make_folders(target.parent, self._root)
+                    self._make_folders(target.parent)
                     continue
                 self._disk.sync_folder(target.parent)
                 return Applied(_version(temporary.modified_ns))
@@ -166,7 +177,7 @@ class DirectoryStore:
         for _ in range(_RESTARTS):
             if not self._has(target, expected):
                 return Rejected()  # spares a doomed write its fsync
-            with self._temporary_file(key, body) as temporary:
+            with self._temporary_file(key, body, later_than=_modified_ns(target)) as temporary:
                 if self._swap(key, temporary, target, expected):
                     self._disk.sync_folder(target.parent)
                     return Applied(_version(temporary.modified_ns))
@@ -179,7 +190,7 @@ class DirectoryStore:
                 return False
             current_ns = _modified_ns(target)
             if current_ns is not None and temporary.modified_ns <= current_ns:
-                # The wall clock stood still or went back, and versions must not.
+                # Somebody wrote since we looked, or the wall clock went back; versions must not.
                 temporary.modified_ns = current_ns + 1
                 self._disk.stamp(temporary.descriptor, temporary.modified_ns)
                 self._disk.sync_file(temporary.descriptor)
@@ -188,6 +199,11 @@ class DirectoryStore:
             except FileNotFoundError:
                 return False
             return True
+
+    def _make_folders(self, folder: Path) -> None:
+        """Make a write's folders; if one is pruned meanwhile, the write finds out and starts again."""
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.make_folders(folder, self._root)
 
     def _delete(self, keys: tuple[str, ...]) -> None:
         folders = set()
@@ -231,9 +247,9 @@ class DirectoryStore:
                     yield from self._walk(folder / (fold(segment[:-1]) + "@"), below, after)
 
     @contextlib.contextmanager
-    def _temporary_file(self, key: str, body: bytes) -> Iterator[_Temporary]:
+    def _temporary_file(self, key: str, body: bytes, later_than: int | None = None) -> Iterator[_Temporary]:
         path = self._temporary / f"{stripe_of(key):02x}.{self._draw_id()}"
-        modified_ns = self._clock.read().wall_ns
+        modified_ns = max(self._clock.read().wall_ns, (later_than or 0) + 1)  # the wall clock may go back
         try:
             descriptor = self._disk.write_new(path, body)
             try:
@@ -242,7 +258,7 @@ class DirectoryStore:
                 self._disk.sync_file(descriptor)
                 yield _Temporary(path, descriptor, modified_ns)
             finally:
-                self._disk.close(descriptor)
+                self._disk.unlock(descriptor)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(path)
@@ -256,10 +272,10 @@ class DirectoryStore:
                     if self._disk.try_lock(descriptor):
                         self._disk.unlink(path)
                 finally:
-                    os.close(descriptor)
+                    self._disk.unlock(descriptor)
 
-    def _check_file_system(self) -> None:
-        """Refuse a file system on which versions or creates would not work."""
+    def _check_file_system(self) -> bool:
+        """Refuse a file system on which versions or creates would not work. False: our file was swept, try again."""
         reasons = []
         second = self._temporary / f"check.{self._draw_id()}"
         with self._temporary_file("check", b"") as temporary:
@@ -269,10 +285,13 @@ class DirectoryStore:
             try:
                 self._disk.link(temporary.path, second)
                 self._disk.unlink(second)
+            except FileNotFoundError:
+                return False
             except OSError as error:
                 reasons.append(f"its file system has no hard links ({error.strerror})")
         if reasons:
             raise StoreUnfit(str(self._root), [*reasons, "use a folder on a local disk"])
+        return True
 
     def _has(self, target: Path, expected: Version) -> bool:
         current_ns = _modified_ns(target)
@@ -293,6 +312,7 @@ class DirectoryStore:
 
     async def _run(self, verb: str, key: str, work: Callable[[], T]) -> T:
         """Do `work` in a thread. When the caller stops waiting, a write goes on, and may land later."""
+        self._guard.check()  # a listing may go on for long
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         running.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask
         done, _ = await asyncio.wait([running], timeout=self._timeout)
@@ -335,5 +355,6 @@ def _entry(path: str, key: str) -> Entry | None:
         return None  # deleted since the folder was read
     if not stat.S_ISREG(status.st_mode):
         return None  # somebody else's folder
-    modified = datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC)
+    # The version's time may be ahead of the clock, after somebody set it back; when the file came here is not.
+    modified = datetime.fromtimestamp(status.st_ctime_ns / 1e9, UTC)
     return Entry(key=key, version=_version(status.st_mtime_ns), size=status.st_size, modified=modified)
