@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -46,11 +47,11 @@ def doctor(url: str, as_json: bool, rounds: int, processes: int) -> int:
 
 def show(report: Report, console: Console) -> None:
     """Print a report for a person."""
-    console.print(f"[bold]{report.url}[/]", soft_wrap=True)
+    console.print(f"[bold]{escape(report.url)}[/]", soft_wrap=True)
     if report.checks:
         table = Table(show_header=False, box=None, pad_edge=False)
         for check in report.checks:
-            table.add_row(_MARK[check.ok], check.name, f"[dim]{check.detail}[/]")
+            table.add_row(_MARK[check.ok], check.name, f"[dim]{escape(check.detail)}[/]")
         console.print(table)
     if report.races:
         table = Table("race", "rounds", "writers", "processes", "one winner", "unclear", "broken")
@@ -64,9 +65,9 @@ def show(report: Report, console: Console) -> None:
             table.add_row(verb, f"{latency.p50:.1f}", f"{latency.p99:.1f}", str(latency.samples))
         console.print(table)
     for name, value in _facts(report):
-        console.print(f"[dim]{name + ':':<14}[/] {value}", soft_wrap=True)
+        console.print(f"[dim]{name + ':':<14}[/] {escape(value)}", soft_wrap=True)
     for note in report.notes:
-        console.print(f"[yellow]note:[/] {note}", soft_wrap=True)
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     console.print(_VERDICT[report.fit])
     for reason in report.reasons:
         console.print(f"  - {reason}", soft_wrap=True, markup=False)

@@ -74,7 +74,7 @@ async def measure_clock(store: Store, key: str, clock: Clock) -> ClockOffset | N
     offset = (modified[0] - ours).total_seconds()
     if modified[0].microsecond == 0:  # most stores round listings down to a second
         offset, uncertainty = offset + 0.5, uncertainty + 0.5
-    return ClockOffset(round(offset, 3), round(uncertainty, 3))
+    return ClockOffset(round(offset, 2) + 0.0, round(uncertainty, 3))  # + 0.0: no one wants to read -0.0
 
 
 def recommend(latency_ms: Mapping[str, Latency], provider: str) -> Timings | None:

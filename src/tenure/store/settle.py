@@ -127,14 +127,20 @@ async def settle(
     write is still pending, or `within` seconds have passed. Every id that was used is added to `attempt.ids`.
     """
     started = clock.read()
+
+    def is_over() -> bool:
+        return within is not None and clock.read().leader_elapsed(started) >= within
+
     verdict = Settled(attempt, Unknown(StoreUnavailable(f"nothing was read back for {attempt.key!r}")))
     for round_number in range(tries):
         if round_number:
             await clock.sleep(pause * 2.0 ** (round_number - 1))
-        if within is not None and clock.read().leader_elapsed(started) >= within:
+        if is_over():
             return verdict
         verdict, pending = await _read_back(store, attempt, write_ids, remembers)
         if not isinstance(verdict.outcome, Unknown):
+            return verdict
+        if is_over():
             return verdict
         if pending and resend is not None:
             outcome = await _send(store, attempt, resend, draw_id)
@@ -142,7 +148,7 @@ async def settle(
                 return Settled(attempt, outcome, attempt.ids[-1])
         elif pending or verdict.stored is not None:
             return verdict  # reading again would show the same, or more of what cannot be told apart
-    if resend is not None:
+    if resend is not None and not is_over():
         verdict, _ = await _read_back(store, attempt, write_ids, remembers)  # what the last copy did
     return verdict
 

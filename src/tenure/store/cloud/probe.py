@@ -110,6 +110,8 @@ class Probe:
             self._tidied = True
         except AccessDenied:
             return "it denies deleting: allow this identity to delete below the prefix"
+        except StoreUnavailable:
+            pass  # says nothing about a permission; `run` tries once more
         return None
 
     async def _missing_key(self, missing: str) -> str | None:
