@@ -100,6 +100,8 @@ class Metered:
             self._count("list", "ok")
 
     async def delete(self, *keys: str) -> None:
+        if not keys:
+            return
         requests = -(-len(keys) // self._deletes_per_request)
         try:
             await self._inner.delete(*keys)

@@ -20,8 +20,8 @@ class SimulatedClock:
     """
 
     def __init__(self, *, rate: float = 1.0, slew: float = 0.0) -> None:
-        if rate <= 0:
-            raise ValueError(f"rate is {rate}: a clock that does not move forward cannot be simulated")
+        if rate <= 0 or rate + slew <= 0:
+            raise ValueError(f"rate is {rate} and slew {slew}: a clock that does not move forward cannot be simulated")
         self.rate = rate
         self.slew = slew
         self._true_ns = 0
@@ -63,6 +63,8 @@ class SimulatedClock:
 
     def suspend(self, seconds: float) -> None:
         """The machine sleeps: BOOTTIME and the wall clock count it, the other two do not, and nobody wakes."""
+        if seconds < 0:
+            raise ValueError(f"seconds is {seconds}: a suspend takes time")
         self._true_ns += round(seconds * _NS)
         self._suspended_ns += seconds * _NS * self.rate
 

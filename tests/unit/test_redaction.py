@@ -1,0 +1,110 @@
+"""No secret is shown: not in URLs, not in errors, not in what servers and libraries say."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+from obstore.exceptions import GenericError, PermissionDeniedError
+
+from tenure.errors import InvalidUrl
+from tenure.store.cloud.failures import explain, read
+from tenure.store.url import OPTIONS, SECRET_OPTIONS, parse_url, redact
+
+SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
+SECRET_BY_SCHEME = [(scheme, name) for scheme in OPTIONS for name in sorted(OPTIONS[scheme] & SECRET_OPTIONS)]
+
+# As servers, object_store and reqwest write them.
+TEXTS = {
+    "sas": f"GET https://acc.blob.core.windows.net/c/k?sv=2023-01-03&se=2030&sr=c&sp=rw&sig={SECRET}%3D in 1ms",
+    "presigned": f"GET https://b.s3.amazonaws.com/k?X-Amz-Credential=AKIA&X-Amz-Signature={SECRET}&x=1",
+    "session": f"https://b.s3.amazonaws.com/k?X-Amz-Security-Token={SECRET}",
+    "presigned v2": f"https://b.s3.amazonaws.com/k?AWSAccessKeyId=AKIA&Signature={SECRET}&Expires=1",
+    "google": f"https://storage.googleapis.com/b/k?GoogleAccessId=me&X-Goog-Signature={SECRET}",
+    "quoted query": f"redirect=https%3A%2F%2Facc.net%2Fc%3Fsv%3D1%26sig%3D{SECRET}",
+    "header": f"Authorization: AWS4-HMAC-SHA256 Credential=AKIA/20300101, Signature={SECRET}",
+    "header debug": f'"authorization": "Bearer {SECRET}", "host": "h"',
+    "user info": f"http://admin:{SECRET}@proxy.corp:8080/",
+    "string to sign": f"<Error><Code>SignatureDoesNotMatch</Code><StringToSign>AWS4\n{SECRET}\n</StringToSign></Error>",
+    "canonical": f"<Error><Code>X</Code><CanonicalRequest>GET\n{SECRET}</CanonicalRequest></Error>",
+    "signature": f"<SignatureProvided>{SECRET}</SignatureProvided>",
+    "key id": f"<Error><Code>InvalidAccessKeyId</Code><AWSAccessKeyId>{SECRET}</AWSAccessKeyId></Error>",
+    "form": f"grant_type=x&client_secret={SECRET}&scope=y",
+    "token": f"?token={SECRET}",
+    "our own": f"s3://b?secret_access_key={SECRET}&region=x",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_redact_takes_the_secret_out(text: str) -> None:
+    assert SECRET not in redact(text)
+    assert "***" in redact(text)
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_no_explanation_holds_the_secret(text: str) -> None:
+    said = f"<Error><Code>Odd</Code><Message>{text}</Message></Error>"
+    for error in (
+        GenericError(f"Generic S3 error: {text}\n\nDebug source:\nGeneric {{ {text} }}"),
+        GenericError(
+            f"Generic S3 error: Server returned non-2xx status code: 500 Oops: {said}\n\nDebug source:\n{text}"
+        ),
+        PermissionDeniedError(f"for path k: Server returned non-2xx status code: 403 Forbidden: {said}"),
+        GenericError(f"path External AWS credential provider: RuntimeError: {text}\n\nDebug source:\n{text}"),
+    ):
+        assert SECRET not in str(explain("get 'k'", error, "s3://bucket"))
+        assert SECRET not in read(error).text
+
+
+@pytest.mark.parametrize(
+    "plain", ["the region 'us-east-1' is wrong; expecting 'eu-west-1'", "http://127.0.0.1:9000/b/k", "a@b.c"]
+)
+def test_what_is_no_secret_stays(plain: str) -> None:
+    assert redact(plain) == plain
+
+
+@pytest.mark.parametrize(("scheme", "option"), SECRET_BY_SCHEME)
+def test_secret_options_are_kept_and_not_shown(scheme: str, option: str) -> None:
+    url = parse_url(f"{scheme}://bucket/prefix?{option}={SECRET}")
+    assert url.options[option] == SECRET
+    for shown in (url.shown, repr(url), str(url), f"{url}"):
+        assert SECRET not in shown
+        assert option not in shown
+    assert SECRET not in repr(url.__rich_repr__())
+
+
+def test_every_secret_option_belongs_to_a_scheme() -> None:
+    assert {name for _, name in SECRET_BY_SCHEME} == SECRET_OPTIONS
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://AKIA:{SECRET}@bucket/prefix",
+        f"s3://AKIA:abc/{SECRET}@bucket/prefix",
+        f"s3://AKIA:{SECRET[:9]}/{SECRET}+x/y@bucket/prefix",
+        f"s3://{SECRET}@bucket",
+        f"s3://bucket:{SECRET}/x",
+        f"ftp://me:{SECRET}@host",
+        f"s3://bucket#?sig={SECRET}",
+        f"s3://bucket/a//b?secret_access_key={SECRET}",
+        f"s3://[bucket?secret_access_key={SECRET}",
+        f"s3://b?secret_access_key={SECRET}&secret_access_key=x",
+        f"s3://b?secret_access_key={SECRET}&colour=red",
+        f"s3://?secret_access_key={SECRET}",
+        f"az://c?sas_token=sv=2020&sig={SECRET}",
+        f"s3://b?endpoint=http://me:{SECRET}@minio:9000",
+        f"s3://b?endpoint=http://{SECRET}@minio:9000/base",
+        f"s3://b?endpoint=http://me:x%2F{SECRET}@minio:9000/base",
+        f"s3://b?endpoint=https://me:{SECRET}@host?x",
+        f"s3://b?endpoint=https://me:{'p' * 60}{SECRET}@host?x",
+        f"file://me:{SECRET}@host/dir",
+        f"file:///?sig={SECRET}",
+        f"data/app?sig={SECRET}",
+        f'gs://b?service_account={{"private_key":"{SECRET}"}}',
+    ],
+)
+def test_a_refused_url_is_not_quoted_with_its_secret(url: str) -> None:
+    with pytest.raises(InvalidUrl) as caught:
+        parse_url(url)
+    assert SECRET[:20] not in "".join(traceback.format_exception(caught.value))
