@@ -1,0 +1,93 @@
+"""One server of each kind for the whole session, and a fresh place on it for every test.
+
+A program that is missing fails the tests that need it, with the way to install it: a test that skips itself proves
+nothing and looks like one that passed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import azurite as azurite_module
+from lab import ceph as ceph_module
+from lab import ministack as ministack_module
+from lab import s3rver as s3rver_module
+from lab.buckets import make_bucket, make_container
+from lab.endpoint import AzureEndpoint, GcsEndpoint, S3Endpoint
+from lab.gcs import Gcs
+
+BUCKET = "tests"
+REAL_SERVERS = ("ceph", "azurite")
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def ministack() -> Iterator[S3Endpoint]:
+    for endpoint in _serving(ministack_module.Ministack, ministack_module.INSTALL):
+        make_bucket(endpoint, BUCKET)
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def ceph() -> Iterator[S3Endpoint]:
+    for endpoint in _serving(ceph_module.Ceph, ceph_module.INSTALL):
+        make_bucket(endpoint, BUCKET)
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[AzureEndpoint]:
+    for endpoint in _serving(azurite_module.Azurite, azurite_module.INSTALL):
+        make_container(endpoint, BUCKET)
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def s3rver() -> Iterator[S3Endpoint]:
+    yield from _serving(s3rver_module.S3rver, s3rver_module.INSTALL)
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsEndpoint]:
+    server = Gcs()
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture
+def url_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """The URL of a place on the named store that nothing has been written to."""
+
+    def url(kind: str) -> str:
+        fresh = f"t{os.getpid()}-{next(_numbers)}"
+        if kind == "memory":
+            return f"memory://{fresh}"
+        if kind == "directory":
+            return (tmp_path / fresh).as_uri()
+        endpoint = request.getfixturevalue(kind)
+        if isinstance(endpoint, GcsEndpoint):
+            return endpoint.store_url(BUCKET, fresh, key_file=tmp_path / "service-account.json")
+        return str(endpoint.store_url(BUCKET, fresh))
+
+    return url
+
+
+def _serving(server_class: Callable[[Path], Any], install: str) -> Iterator[Any]:
+    missing = server_class.missing()  # type: ignore[attr-defined]
+    if missing:
+        pytest.fail(f"not installed: {', '.join(missing)}; run tools/install-servers, or: {install}", pytrace=False)
+    # Not pytest's own folder: a path to a Unix socket has room for 107 bytes only, and Ceph opens some.
+    with tempfile.TemporaryDirectory(prefix="tenure-", ignore_cleanup_errors=True) as home:
+        server = server_class(Path(home))
+        try:
+            yield server.start()
+        finally:
+            server.stop()
