@@ -115,6 +115,8 @@ def _static(url: StoreUrl) -> Callable[[], dict[str, str | None]]:
     options = url.options
     if "secret_access_key" not in options:
         raise InvalidUrl("the store URL has access_key_id without secret_access_key: give both, or neither")
+    if clash := next((name for name in ("profile", "role_arn", "auth") if name in options), None):
+        raise InvalidUrl(f"the store URL has both keys and {clash!r}: give one of them")
 
     def keys() -> dict[str, str | None]:
         return {
