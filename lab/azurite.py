@@ -10,7 +10,7 @@ from lab.node import missing_program, node_program
 from lab.process import free_port, spawn, stop, wait_for_http
 
 PROGRAM = "azurite-blob"
-INSTALL = "npm install --prefix .servers/node azurite@3.37"
+INSTALL = "npm install --prefix .servers/node azurite@3.37.0"
 
 
 class Azurite:

@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 THREADS = 16
 _PAGE = 1000
+_LISTING_PATIENCE = 12
+"""A page may have to read a folder of a million names first, so it gets this many times a request's timeout."""
 _RESTARTS = 20
 """How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
 
@@ -105,7 +107,8 @@ class DirectoryStore:
         self._guard.check()
         check_prefix(prefix)
         rows = self._walk(self._root / folder_of(prefix), prefix, after or "")
-        while page := await self._run("list", prefix, lambda: list(islice(rows, _PAGE))):
+        patience = self._timeout * _LISTING_PATIENCE
+        while page := await self._run("list", prefix, lambda: list(islice(rows, _PAGE)), patience):
             for entry in page:
                 yield entry
 
@@ -310,14 +313,15 @@ class DirectoryStore:
         except StoreError as error:
             return Unknown(error)
 
-    async def _run(self, verb: str, key: str, work: Callable[[], T]) -> T:
+    async def _run(self, verb: str, key: str, work: Callable[[], T], timeout: float | None = None) -> T:
         """Do `work` in a thread. When the caller stops waiting, a write goes on, and may land later."""
+        timeout = self._timeout if timeout is None else timeout
         self._guard.check()  # a listing may go on for long
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         running.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask
-        done, _ = await asyncio.wait([running], timeout=self._timeout)
+        done, _ = await asyncio.wait([running], timeout=timeout)
         if not done:
-            raise StoreUnavailable(f"{verb} {key!r}: the disk did not answer within {self._timeout:g} s")
+            raise StoreUnavailable(f"{verb} {key!r}: the disk did not answer within {timeout:g} s")
         try:
             return running.result()
         except (OSError, TimeoutError) as error:
