@@ -331,3 +331,19 @@ async def test_a_version_that_was_moved_forward_is_durable_before_the_rename(tmp
     assert disk.calls == [*WRITE, ("sync_file", "+tmp/*"), ("rename", "k"), ("sync_folder", ".")]
     assert int(version.e_tag, 16) == future_ns + 1
     assert (await store.get("k")).version == version
+
+
+class PrunedBeforeSync(Disk):
+    """A reader deletes what was just created, and its folder with it, before the writer has synced the folder."""
+
+    def link(self, source: Path, target: Path) -> None:
+        super().link(source, target)
+        if target.parent.name == "inbox@":
+            target.unlink()
+            target.parent.rmdir()
+
+
+async def test_a_create_that_was_deleted_at_once_still_happened(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path, disk=PrunedBeforeSync())
+    assert isinstance(await store.create("inbox/message", b"hello"), Applied)
+    await store.aclose()

@@ -154,7 +154,7 @@ class DirectoryStore:
             self._make_folders(target.parent)
             with self._temporary_file(key, body, later_than=_modified_ns(target)) as temporary:
                 if self._swap(key, temporary, target, expected=None):
-                    self._disk.sync_folder(target.parent)
+                    self._sync_folder(target.parent)
                     return _version(temporary.modified_ns)
         raise StoreUnavailable(self._kept_starting_again("put", key))
 
@@ -171,7 +171,7 @@ class DirectoryStore:
                 except FileNotFoundError:  # the folder, or our file: see locks.py
                     self._make_folders(target.parent)
                     continue
-                self._disk.sync_folder(target.parent)
+                self._sync_folder(target.parent)
                 return Applied(_version(temporary.modified_ns))
         return Unknown(StoreUnavailable(self._kept_starting_again("create", key)))
 
@@ -182,7 +182,7 @@ class DirectoryStore:
                 return Rejected()  # spares a doomed write its fsync
             with self._temporary_file(key, body, later_than=_modified_ns(target)) as temporary:
                 if self._swap(key, temporary, target, expected):
-                    self._disk.sync_folder(target.parent)
+                    self._sync_folder(target.parent)
                     return Applied(_version(temporary.modified_ns))
         return Unknown(StoreUnavailable(self._kept_starting_again("replace", key)))
 
@@ -208,6 +208,11 @@ class DirectoryStore:
         with contextlib.suppress(FileNotFoundError):
             self._disk.make_folders(folder, self._root)
 
+    def _sync_folder(self, folder: Path) -> None:
+        """Make a change durable. A folder that is gone was pruned: what we wrote has been deleted since."""
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.sync_folder(folder)
+
     def _delete(self, keys: tuple[str, ...]) -> None:
         folders = set()
         for key in keys:
@@ -216,8 +221,7 @@ class DirectoryStore:
                 self._disk.unlink(target)
                 folders.add(target.parent)
         for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.sync_folder(folder)
+            self._sync_folder(folder)
             self._prune(folder)
 
     def _prune(self, folder: Path) -> None:
