@@ -17,7 +17,7 @@ import msgspec
 
 from tenure.entropy import new_id
 from tenure.errors import StoreError
-from tenure.store import Applied, Rejected, Remembers, Store, Stored, commit, open_store
+from tenure.store import Applied, Attempt, Rejected, Remembers, Store, Stored, commit, open_store
 
 KEY = "counter"
 
@@ -98,9 +98,8 @@ async def count_up(
         await asyncio.sleep(dice.uniform(0, 0.004) if dice else 0)
         settled = await commit(
             store,
-            KEY,
+            Attempt(KEY, stored.version),
             compose,
-            stored.version,
             write_ids=_write_ids,
             remembers=Remembers.EVERY_WRITE,
             draw_id=draw_id,

@@ -15,6 +15,7 @@ from tenure.entropy import new_id
 from tenure.errors import NotFound, StoreError, StoreUnavailable
 from tenure.store import (
     Applied,
+    Attempt,
     Entry,
     Faulty,
     NotModified,
@@ -111,9 +112,8 @@ class Settling:
     async def _commit(self, key: str, body: bytes, expected: Version | None, history: list[str]) -> Outcome:
         settled = await commit(
             self.inner,
-            key,
+            Attempt(key, expected),
             lambda write_id: _header([*history, write_id]) + body,
-            expected,
             write_ids=ids_of,
             remembers=Remembers.EVERY_WRITE,
             clock=self.clock,

@@ -203,7 +203,9 @@ async def test_what_is_reported_what_is_stored_and_what_settles_it(row: Row, wri
 @both
 async def test_commit_gets_through_each_of_them(row: Row, write: Write) -> None:
     write.proxy.plan(row.fault, f"PUT {KEY}")
-    settled = await commit(write.store, KEY, compose, write.expected, write_ids=write_ids, draw_id=write.draw_id)
+    settled = await commit(
+        write.store, Attempt(KEY, write.expected), compose, write_ids=write_ids, draw_id=write.draw_id
+    )
     assert isinstance(settled.outcome, Applied)
     assert settled.write_id == await stored_id(write.truth) == ("copy-1" if row.lands else "copy-2")
 

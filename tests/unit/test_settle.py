@@ -112,9 +112,8 @@ async def write(
     """Commit the id of this write, after those in `trail`."""
     return await commit(
         store,  # type: ignore[arg-type]
-        "k",
+        Attempt("k", expected),
         lambda write_id: f"{trail} {write_id}".strip().encode(),
-        expected,
         write_ids=ids_in,
         remembers=remembers,
         draw_id=numbered(),
@@ -325,7 +324,9 @@ async def test_an_id_is_recorded_before_it_is_sent() -> None:
 async def test_a_body_that_cannot_be_decoded_proves_nothing() -> None:
     store = Scripted()
     await store.put("k", b"\xff")
-    settled = await commit(store, "k", str.encode, None, write_ids=lambda body: (), remembers=EVERY, clock=Pauses())
+    settled = await commit(
+        store, Attempt("k", None), str.encode, write_ids=lambda body: (), remembers=EVERY, clock=Pauses()
+    )
     assert settled.outcome == Rejected()
 
 
@@ -382,7 +383,7 @@ async def test_nothing_is_begun_after_the_deadline(within: float | None, sent: i
     store = Scripted(*["lost"] * 9)
     old = await store.put("k", b"old")
     settled = await commit(
-        store, "k", str.encode, old, write_ids=ids_in, draw_id=numbered(), clock=Slow(store), within=within
+        store, Attempt("k", old), str.encode, write_ids=ids_in, draw_id=numbered(), clock=Slow(store), within=within
     )
     assert isinstance(settled.outcome, Unknown)
     assert (len(store.sent), store.reads) == (sent, reads)
@@ -392,7 +393,14 @@ async def test_nothing_is_begun_after_the_deadline(within: float | None, sent: i
 async def test_the_last_copy_is_not_read_back_after_the_deadline() -> None:
     store = Scripted("lost", "lost")
     settled = await commit(
-        store, "k", str.encode, None, write_ids=ids_in, draw_id=numbered(), clock=Slow(store), tries=1, within=2.5
+        store,
+        Attempt("k", None),
+        str.encode,
+        write_ids=ids_in,
+        draw_id=numbered(),
+        clock=Slow(store),
+        tries=1,
+        within=2.5,
     )
     assert isinstance(settled.outcome, Unknown)
     assert (len(store.sent), store.reads) == (2, 1)
@@ -401,9 +409,7 @@ async def test_the_last_copy_is_not_read_back_after_the_deadline() -> None:
 async def test_an_attempt_that_was_handed_in_keeps_every_id_and_answer() -> None:
     store = Scripted("lost", "late", "ok")
     attempt = Attempt("k", None)
-    settled = await commit(
-        store, "k", str.encode, None, write_ids=ids_in, attempt=attempt, draw_id=numbered(), clock=Pauses()
-    )
+    settled = await commit(store, attempt, str.encode, write_ids=ids_in, draw_id=numbered(), clock=Pauses())
     assert settled.attempt is attempt
     assert attempt.ids == ["w1", "w2", "w3"]
     assert [type(answer) for answer in attempt.answers] == [Unknown, Unknown, Applied]

@@ -77,9 +77,8 @@ async def increment(store: Faulty, draw_id: Callable[[], str]) -> Told | None:
 
     settled = await rules.commit(
         store,
-        "n",
+        Attempt("n", found.version),
         compose,
-        found.version,
         write_ids=lambda body: json.loads(body)["trail"],
         remembers=Remembers.EVERY_WRITE,
         draw_id=draw_id,

@@ -10,7 +10,7 @@ import sys
 
 import msgspec
 
-from tenure.store import Applied, NotModified, Remembers, Store, commit, open_store
+from tenure.store import Applied, Attempt, NotModified, Remembers, Store, commit, open_store
 
 KEY = "demo/counter.json"
 _REMEMBERED = 64  # others would have to write as often between a write and its read-back to make it doubtful
@@ -42,7 +42,9 @@ async def count_up(store: Store) -> int:
             ids = [write_id, *seen.write_ids[: _REMEMBERED - 1]]
             return msgspec.json.encode(Counter(value=seen.value + 1, write_ids=ids))
 
-        settled = await commit(store, KEY, plus_one, stored.version, write_ids=ids_in, remembers=Remembers.EVERY_WRITE)
+        settled = await commit(
+            store, Attempt(KEY, stored.version), plus_one, write_ids=ids_in, remembers=Remembers.EVERY_WRITE
+        )
         if isinstance(settled.outcome, Applied):
             return seen.value + 1
 

@@ -73,13 +73,11 @@ class Settled(msgspec.Struct, frozen=True):
 
 async def commit(
     store: Store,
-    key: str,
+    attempt: Attempt,
     compose: Compose,
-    expected: Version | None,
     *,
     write_ids: WriteIds,
     remembers: Remembers = Remembers.LAST_WRITE,
-    attempt: Attempt | None = None,
     draw_id: NewId = new_id,
     clock: Clock = SYSTEM_CLOCK,
     tries: int = 4,
@@ -87,11 +85,11 @@ async def commit(
 ) -> Settled:
     """Send one conditional write, and settle it unless the first answer is decisive.
 
-    Nothing is begun once `within` seconds have passed; a request that is under way then ends by its own timeout. An
-    `attempt` may be handed in, to have its ids whatever happens.
+        settled = await commit(store, Attempt("lease", stored.version), compose, write_ids=ids_in)
+
+    Nothing is begun once `within` seconds have passed; a request that is under way then ends by its own timeout.
     """
     started = clock.read()
-    attempt = Attempt(key, expected) if attempt is None else attempt
     outcome = await _send(store, attempt, compose, draw_id)
     if isinstance(outcome, Applied):
         return Settled(attempt, outcome, attempt.ids[-1])
