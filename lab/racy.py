@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import re
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from lab.endpoint import S3Endpoint
 from lab.http1 import Request, Response, serve_connection
 from lab.process import free_port, spawn, stop, wait_for_http
 
+_SWITCHES = ("bare_etag", "skewed", "versioned", "always_304", "unordered", "two_etags", "undeletable")
 _LOST = {412: "PreconditionFailed", 409: "ConditionalRequestConflict", 500: "InternalError"}
 
 
@@ -46,13 +48,20 @@ class Oddities:
     """Every request is refused as if the client's clock were wrong."""
     versioned: bool = False
     """Answers carry x-amz-version-id."""
+    always_304: bool = False
+    """A GET with If-None-Match is answered 304, whatever the ETag."""
+    unordered: bool = False
+    """Listings come in the reverse of the order of their keys."""
+    two_etags: bool = False
+    """A PUT answers another ETag than a GET."""
+    undeletable: bool = False
+    """Deletes are denied."""
 
     def flags(self) -> list[str]:
         words = ["--window", str(self.window), "--missing-key-status", str(self.missing_key_status)]
         words += ["--lose-with", str(self.lose_with)]
         words += [word for name in self.ignore for word in ("--ignore", name)]
-        switches = {"--bare-etag": self.bare_etag, "--skewed": self.skewed, "--versioned": self.versioned}
-        return words + [flag for flag, is_on in switches.items() if is_on]
+        return words + [f"--{name.replace('_', '-')}" for name in _SWITCHES if getattr(self, name)]
 
 
 class RacyS3:
@@ -115,13 +124,16 @@ class _Server:
                 return await self._put(objects, key, request)
             case "GET" | "HEAD", True:
                 return self._get(objects, key, request)
+            case "DELETE" | "POST", _ if self.oddities.undeletable:
+                return error(403, "AccessDenied", "Access Denied")
             case "DELETE", True:
                 objects.pop(key, None)
                 return Response(204)
             case "POST", False if "delete" in request.query:
                 return _delete_many(objects, request)
             case "GET", False:
-                return listing(bucket, objects, request.query, lambda key: _entry(objects[key]))
+                answer = listing(bucket, objects, request.query, lambda key: _entry(objects[key]))
+                return _backwards(answer) if self.oddities.unordered else answer
             case "HEAD", False:
                 return Response(200)
         return error(501, "NotImplemented", f"{request.method} {request.target}")
@@ -135,7 +147,8 @@ class _Server:
             await asyncio.sleep(self.oddities.window)
         self.writes += 1
         stored = objects[key] = _Object(request.body, time.time(), f"v{self.writes:08d}")
-        return Response(200, b"", self._headers(stored))
+        headers = self._headers(stored)
+        return Response(200, b"", (("ETag", '"another"'), *headers[1:]) if self.oddities.two_etags else headers)
 
     def _refusal(self, current: _Object | None, request: Request) -> Response | None:
         if_match, if_none_match = self._condition(request, "if-match"), self._condition(request, "if-none-match")
@@ -155,7 +168,7 @@ class _Server:
             return error(403, "AccessDenied", "Access Denied")
         if stored is None:
             return error(404, "NoSuchKey", "The specified key does not exist.")
-        if (unless := request.header("if-none-match")) and _names(unless, stored):
+        if (unless := request.header("if-none-match")) and (self.oddities.always_304 or _names(unless, stored)):
             return Response(304, b"", self._headers(stored))
         if (only := request.header("if-match")) and not _names(only, stored):
             return error(412, "PreconditionFailed")
@@ -175,6 +188,13 @@ def _names(condition: str, stored: _Object, *, bare: bool = False) -> bool:
 def _entry(stored: _Object) -> str:
     modified, size = iso_time(stored.modified), len(stored.body)
     return f'<LastModified>{modified}</LastModified><ETag>"{stored.etag}"</ETag><Size>{size}</Size>'
+
+
+def _backwards(answer: Response) -> Response:
+    first, *entries = re.split(rb"(?=<Contents>)", answer.body)
+    last, end, rest = (entries.pop() if entries else b"").partition(b"</Contents>")
+    body = first + b"".join(reversed([*entries, last + end])) + rest
+    return Response(answer.status, body, answer.headers)
 
 
 def _delete_many(objects: dict[str, _Object], request: Request) -> Response:
@@ -201,8 +221,8 @@ def main() -> None:
     parser.add_argument("--missing-key-status", type=int, choices=(404, 403), default=404)
     parser.add_argument("--ignore", action="append", choices=("if-match", "if-none-match"), default=[])
     parser.add_argument("--lose-with", type=int, choices=sorted(_LOST), default=412)
-    for switch in ("--bare-etag", "--skewed", "--versioned"):
-        parser.add_argument(switch, action="store_true")
+    for switch in _SWITCHES:
+        parser.add_argument(f"--{switch.replace('_', '-')}", action="store_true")
     given = vars(parser.parse_args())
     port = given.pop("port")
     asyncio.run(_serve(port, Oddities(**{**given, "ignore": tuple(given["ignore"])})))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tenure.cli.running import run_until_stopped
 from tenure.doctor import Report, examine
 from tenure.doctor.examine import Progress as OnProgress
 
@@ -37,7 +37,7 @@ def doctor(url: str, as_json: bool, rounds: int, processes: int) -> int:
     reason; 2: it could not be told.
     """
     with _progress() as progress:
-        report = asyncio.run(examine(url, rounds=rounds, processes=processes, progress=progress))
+        report = run_until_stopped(examine(url, rounds=rounds, processes=processes, progress=progress))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
     else:

@@ -5,9 +5,9 @@ Exit codes: 0 as hoped, 1 the answer is no (unfit, a violation found), 2 it coul
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
+import traceback
 from typing import NoReturn
 
 import click
@@ -18,19 +18,20 @@ from tenure.cli.doctor import doctor
 from tenure.errors import TenureError
 
 EXIT_UNCLEAR = 2
+_settings = {"debug": False}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="tenure")
-@click.option("--debug", is_flag=True, help="Show the whole stack trace of an error.")
-@click.pass_context
-def cli(context: click.Context, debug: bool) -> None:
+@click.option("--debug", is_flag=True, envvar="TENURE_DEBUG", help="Show the whole stack trace of an error.")
+def cli(debug: bool) -> None:
     """One leader for a fleet of processes, on nothing but a bucket.
 
-    A store is named by a URL: file:///dir, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix. Exit codes: 0
-    as hoped, 1 the answer is no, 2 it could not be told or was asked wrongly.
+    A store is named by a URL: file:///dir, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix; it may come
+    from the environment variable TENURE_URL. Exit codes: 0 as hoped, 1 the answer is no, 2 it could not be told or was
+    asked wrongly.
     """
-    context.obj = {"debug": debug}
+    _settings["debug"] = debug
 
 
 cli.add_command(doctor)
@@ -39,7 +40,7 @@ cli.add_command(demo)
 
 def run(arguments: list[str]) -> int:
     """Run the command, print errors as one sentence, and give the exit code."""
-    debug = "--debug" in arguments[:1] or os.environ.get("TENURE_DEBUG") == "1"
+    _settings["debug"] = False
     try:
         code = cli.main(arguments, prog_name="tenure", standalone_mode=False)
     except click.exceptions.Exit as leave:
@@ -51,11 +52,22 @@ def run(arguments: list[str]) -> int:
         error.show()
         return EXIT_UNCLEAR
     except TenureError as error:
-        if debug:
-            raise
-        click.echo(f"tenure: {error}", err=True)
-        return EXIT_UNCLEAR
+        return _failed(f"tenure: {error}")
+    except BrokenPipeError:
+        return EXIT_UNCLEAR  # whoever read our output has gone, and would not read a complaint either
+    except OSError as error:
+        return _failed(f"tenure: {error.strerror or error}")
+    except Exception as error:
+        return _failed(f"tenure: this is a defect of tenure ({type(error).__name__}: {error}): report it with --debug")
     return code if isinstance(code, int) else 0
+
+
+def _failed(sentence: str) -> int:
+    """Say it in one sentence, with the stack trace only if it was asked for."""
+    if _settings["debug"]:
+        traceback.print_exc()
+    click.echo(sentence, err=True)
+    return EXIT_UNCLEAR
 
 
 def main() -> NoReturn:
@@ -63,6 +75,8 @@ def main() -> NoReturn:
     # The interpreter is not taken down: obstore's threads may abort the process if they are busy meanwhile, and the
     # exit code would be lost.
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BrokenPipeError, ValueError):
+        try:
             stream.flush()
+        except (OSError, ValueError):
+            code = code or EXIT_UNCLEAR  # what was to be said was not
     os._exit(code)

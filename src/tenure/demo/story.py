@@ -44,8 +44,10 @@ async def tell(directory: Path, say: Say, clock: Clock = SYSTEM_CLOCK) -> Result
         before, lost = await _kill_writers(url, store, say, clock)
     say("3. The doctor: is this directory fit to elect a leader on?")
     report = await examine(url)
-    races = sum(race.winners for race in report.races.values())
-    say(f"   {races} races between {PROCESSES} processes, one winner in each: {'fit' if report.fit else 'NOT fit'}.")
+    won = sum(race.winners for race in report.races.values())
+    rounds = sum(race.rounds for race in report.races.values())
+    say(f"   {won} of {rounds} races between {PROCESSES} processes had exactly one winner.")
+    say(f"   Its verdict: {'fit' if report.fit else 'NOT fit'}.")
     return Result(acknowledged, counted, KILLS, before, lost, report)
 
 
@@ -72,7 +74,7 @@ async def _kill_writers(url: str, store: Store, say: Say, clock: Clock) -> tuple
         last = int(rest[-1]) if rest else last
         total += 1 + len(rest)
         lost += max(0, last - (await _read(store)).value)
-    say(f"   {total} steps acknowledged before they died, {lost} lost, no file torn, no lock left behind.")
+    say(f"   {total} steps acknowledged before they died, {lost} lost.")
     return total, lost
 
 

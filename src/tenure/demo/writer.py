@@ -10,7 +10,7 @@ import sys
 
 import msgspec
 
-from tenure.store import Applied, Attempt, NotModified, Remembers, Store, commit, open_store
+from tenure.store import Applied, Attempt, NotModified, Remembers, Store, Unknown, commit, open_store
 
 KEY = "demo/counter.json"
 _REMEMBERED = 64  # others would have to write as often between a write and its read-back to make it doubtful
@@ -45,6 +45,8 @@ async def count_up(store: Store) -> int:
         settled = await commit(
             store, Attempt(KEY, stored.version), plus_one, write_ids=ids_in, remembers=Remembers.EVERY_WRITE
         )
+        if isinstance(settled.outcome, Unknown):
+            raise settled.outcome.error  # counting on might count twice
         if isinstance(settled.outcome, Applied):
             return seen.value + 1
 

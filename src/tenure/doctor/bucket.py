@@ -10,10 +10,13 @@ import asyncio
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from tenure.store.cloud.credentials import Credentials, find, in_own_thread
+from tenure.store.cloud.place import endpoint_of, region_of
 from tenure.store.url import StoreUrl
 
 SETTINGS = ("versioning", "object-lock", "encryption", "replication")
@@ -31,7 +34,8 @@ async def read_settings(url: StoreUrl, *, versioned: bool | None) -> dict[str, s
     if url.scheme == "s3" and importlib.util.find_spec("boto3"):
         try:
             async with asyncio.timeout(_SECONDS):
-                settings |= await asyncio.to_thread(_ask_s3, url)
+                found = await in_own_thread(partial(_ask_s3, url, await find(url)))
+            settings |= {name: value for name, value in found.items() if value != "unknown"}
         except Exception:  # noqa: S110 - "unknown" says it all
             pass
     return settings
@@ -69,8 +73,8 @@ def notes_on(settings: Mapping[str, str], url: StoreUrl) -> list[str]:
     return notes
 
 
-def _ask_s3(url: StoreUrl) -> dict[str, str]:
-    client = _client(url)
+def _ask_s3(url: StoreUrl, credentials: Credentials) -> dict[str, str]:
+    client = _client(url, credentials)
     bucket = url.bucket
 
     def versioning() -> str:
@@ -104,7 +108,8 @@ def _read(setting: Callable[[], str]) -> str:
         return "off" if any(word in code for word in _ABSENT) else "unknown"
 
 
-def _client(url: StoreUrl) -> Any:
+def _client(url: StoreUrl, credentials: Credentials) -> Any:
+    """The same server, region and identity as the store's own client."""
     boto3 = importlib.import_module("boto3")
     config = importlib.import_module("botocore.config").Config(
         connect_timeout=2,
@@ -112,12 +117,11 @@ def _client(url: StoreUrl) -> Any:
         retries={"total_max_attempts": 1},
         s3={"addressing_style": "virtual" if url.flag("virtual_hosted") else "auto"},
     )
-    options = url.options
+    keys = credentials.provider() if credentials.provider is not None else {}
     session = boto3.Session(
-        aws_access_key_id=options.get("access_key_id"),
-        aws_secret_access_key=options.get("secret_access_key"),
-        aws_session_token=options.get("session_token"),
-        region_name=options.get("region"),
-        profile_name=options.get("profile"),
+        aws_access_key_id=keys.get("access_key_id"),
+        aws_secret_access_key=keys.get("secret_access_key"),
+        aws_session_token=keys.get("token"),
+        region_name=region_of(url),
     )
-    return session.client("s3", endpoint_url=options.get("endpoint"), config=config)
+    return session.client("s3", endpoint_url=endpoint_of(url), config=config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -12,16 +11,16 @@ from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.doctor.bucket import notes_on, read_settings
 from tenure.doctor.measure import measure_clock, measure_latency, recommend
 from tenure.doctor.report import Check, Report
-from tenure.doctor.semantics import question
+from tenure.doctor.semantics import COUNT, Questions
 from tenure.entropy import NewId, new_id
-from tenure.errors import InvalidUrl, StoreError, StoreUnfit, TenureError
+from tenure.errors import ConfigError, StoreError, StoreUnfit, TenureError
 from tenure.store import Store
 from tenure.store.opening import connect, learn, shared_folder_reasons
-from tenure.store.races import RACE_FOLDER, RaceKind, RaceReport, race
+from tenure.store.prices import SECONDS_BETWEEN_WRITES
+from tenure.store.races import RaceKind, RaceReport, race
+from tenure.store.scratch import DOCTOR_FOLDER, PROBE_FOLDER, RACE_FOLDER, scratch_body
 from tenure.store.url import StoreUrl, parse_url
 
-DOCTOR_FOLDER = "tenure-doctor/"
-PROBE_FOLDER = "tenure-probe/"
 _STALE = timedelta(hours=1)
 _UNDECIDED_SHARE = 0.2
 
@@ -39,14 +38,14 @@ async def examine(
     clock: Clock = SYSTEM_CLOCK,
     draw_id: NewId = new_id,
 ) -> Report:
-    """Examine the store at `url`. Raises only `InvalidUrl`; whatever the store does is in the report."""
+    """Examine the store at `url`. Raises only `ConfigError`; whatever the store does is in the report."""
     examination = _Examination(parse_url(url), rounds, processes, samples, progress, clock, draw_id)
     started = clock.read()
     try:
         await examination.run()
     except StoreUnfit as unfit:
         examination.fit, examination.reasons = False, [*examination.reasons, *unfit.reasons]
-    except InvalidUrl:
+    except ConfigError:
         raise
     except TenureError as error:
         # Before the first answer it is this URL that cannot work; later the store fell silent, and nothing is proved.
@@ -67,14 +66,14 @@ class _Examination:
         draw_id: NewId,
     ) -> None:
         self._url = url
-        self._rounds = rounds
         self._processes = processes
         self._progress = progress
         self._clock = clock
         self._draw_id = draw_id
         # Google takes about one write a second for one object, so there the doctor takes its time, and fewer samples.
-        self._pause = 1.2 if url.scheme == "gs" else 0.0
+        self._pause = SECONDS_BETWEEN_WRITES.get(url.scheme, 0.0)
         self._samples = min(samples, 5) if self._pause else samples
+        self._rounds = min(rounds, 10) if self._pause else rounds
         self._folder = f"{DOCTOR_FOLDER}{draw_id()}/"
         self._found = Report(url=url.shown, provider=url.scheme, fit=None, reasons=())
         self.answered = False
@@ -88,8 +87,13 @@ class _Examination:
             await self._run(store)
         finally:
             if self.answered:
-                with contextlib.suppress(StoreError):
+                try:
                     await self._tidy(store)
+                except StoreError as error:
+                    note = (
+                        f"Some objects of this examination may be left below {DOCTOR_FOLDER} and {RACE_FOLDER}: {error}"
+                    )
+                    self._note(notes=(*self._found.notes, note))
             await store.aclose()
 
     def report(self, started: Reading) -> Report:
@@ -120,11 +124,16 @@ class _Examination:
 
     async def _ask(self, store: Store) -> None:
         checks: list[Check] = []
-        async for check in question(store, self._folder, self._draw_id):
+        questions = Questions(store, self._folder, pause=self._pause, clock=self._clock, draw_id=self._draw_id)
+        async for check in questions.ask():
             checks.append(check)
             self._note(checks=tuple(checks))
-            self._progress("questions", len(checks), 12)
-        self.reasons += [f"it fails a question: {check.name} ({check.detail})" for check in checks if check.ok is False]
+            self._progress("questions", len(checks), COUNT)
+        for check in checks:
+            if check.ok is False:
+                self.reasons.append(
+                    f"it fails a question: {check.name}" + (f" ({check.detail})" if check.detail else "")
+                )
 
     async def _race(self, store: Store, dialect: dict[str, object]) -> None:
         races: dict[str, RaceReport] = {}
@@ -135,10 +144,9 @@ class _Examination:
             races[kind.value] = await race(
                 self._url,
                 kind,
-                rounds=min(self._rounds, 10) if self._pause else self._rounds,
+                rounds=self._rounds,
                 processes=self._processes,
                 dialect=dialect,
-                pause=self._pause if kind is RaceKind.REPLACE else 0.0,
                 on_round=lambda done, kind=kind: self._progress(f"{kind.value} races", done, self._rounds),  # type: ignore[misc]
                 store=store,
                 draw_id=self._draw_id,
@@ -156,8 +164,9 @@ class _Examination:
 
     async def _measure(self, store: Store) -> None:
         self._progress("latency", 0, 1)
-        latency = await measure_latency(store, f"{self._folder}latency/", self._samples, self._pause, self._clock)
-        offset = await measure_clock(store, f"{self._folder}clock/now", self._clock)
+        body = scratch_body(self._draw_id())
+        latency = await measure_latency(store, f"{self._folder}latency/", body, self._samples, self._pause, self._clock)
+        offset = await measure_clock(store, f"{self._folder}clock/now", body, self._clock)
         self._note(latency_ms=latency, clock_offset=offset, recommended=recommend(latency, self._url.scheme))
         if offset is not None and abs(offset.seconds) - offset.uncertainty_seconds > 5:
             self._note(
@@ -183,15 +192,17 @@ class _Examination:
 
     async def _tidy(self, store: Store) -> None:
         """Remove what this examination wrote, and what one that was killed an hour ago or earlier left behind."""
+        await self._clock.sleep(self._pause)
         mine = [entry.key async for entry in store.list(self._folder)]
         await store.delete(*mine)
-        await store.put(marker := f"{self._folder}tidy", b"{}")
+        await store.put(marker := f"{self._folder}tidy", scratch_body(self._draw_id()))
         try:
             now = max([entry.modified async for entry in store.list(self._folder)], default=None)
             for folder in (PROBE_FOLDER, RACE_FOLDER, DOCTOR_FOLDER):
                 stale = [entry.key async for entry in store.list(folder) if now and now - entry.modified > _STALE]
                 await store.delete(*stale)
         finally:
+            await self._clock.sleep(self._pause)
             await store.delete(marker)
 
     def _note(self, **found: object) -> None:

@@ -10,7 +10,6 @@ from typing import TypeVar
 from tenure.clock import Clock
 from tenure.doctor.report import ClockOffset, Latency, Timings
 from tenure.store import Applied, Store
-from tenure.store.outcome import Outcome, Version
 
 T = TypeVar("T")
 _UNIX_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -43,28 +42,30 @@ def summarise(seconds: Sequence[float]) -> Latency:
     return Latency(p50=at(0.50), p99=at(0.99), samples=len(ranked))
 
 
-async def measure_latency(store: Store, folder: str, samples: int, pause: float, clock: Clock) -> dict[str, Latency]:
+async def measure_latency(
+    store: Store, folder: str, body: bytes, samples: int, pause: float, clock: Clock
+) -> dict[str, Latency]:
     """Time each verb `samples` times, on keys below `folder`, which it removes."""
     watch = Stopwatch(clock)
     for number in range(samples):
         key = f"{folder}{number:04d}"
-        created = await watch.time("create", store.create(key, b"{}"))
+        created = await watch.time("create", store.create(key, body))
         await watch.time("get", store.get(key))
         if isinstance(created, Applied):
-            if pause:
-                await clock.sleep(pause)
-            await watch.time("replace", _replace(store, key, created.version))
+            await clock.sleep(pause)
+            await watch.time("replace", store.replace(key, body + b"\n", created.version))
         await watch.time("list", _count(store, folder))
+    await clock.sleep(pause)
     for number in range(samples):
         await watch.time("delete", store.delete(f"{folder}{number:04d}"))
     return watch.latencies()
 
 
-async def measure_clock(store: Store, key: str, clock: Clock) -> ClockOffset | None:
+async def measure_clock(store: Store, key: str, body: bytes, clock: Clock) -> ClockOffset | None:
     """The store's time minus ours, from the listing of an object that we just wrote."""
     folder = key.rpartition("/")[0] + "/"
     before = clock.read().wall_ns
-    await store.put(key, b"{}")
+    await store.put(key, body)
     after = clock.read().wall_ns
     modified = [entry.modified async for entry in store.list(folder) if entry.key == key]
     if not modified:
@@ -93,10 +94,6 @@ def recommend(latency_ms: Mapping[str, Latency], provider: str) -> Timings | Non
         lease_timeout_seconds=heartbeat * 3,
         why=why,
     )
-
-
-async def _replace(store: Store, key: str, version: Version) -> Outcome:
-    return await store.replace(key, b'{"replaced": true}', version)
 
 
 async def _count(store: Store, folder: str) -> int:

@@ -7,7 +7,6 @@ by standard input and not by the command line, where every user of the machine c
 from __future__ import annotations
 
 import asyncio
-import enum
 import os
 import sys
 import traceback
@@ -18,18 +17,10 @@ import msgspec
 from tenure.entropy import new_id
 from tenure.errors import TenureError
 from tenure.store.opening import connect
-from tenure.store.outcome import Applied, Rejected, Version
-from tenure.store.prefixed import Prefixed
+from tenure.store.outcome import Version, name_of
 from tenure.store.protocol import Store
+from tenure.store.scratch import scratch_body
 from tenure.store.url import parse_url
-
-
-class RaceRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """What is written in a race."""
-
-    write_id: str
-    purpose: str = "tenure races writers on this store; safe to delete"
-    schema_version: int = 1
 
 
 class Entrant(msgspec.Struct, frozen=True):
@@ -38,13 +29,9 @@ class Entrant(msgspec.Struct, frozen=True):
     dialect: dict[str, object]
 
 
-class RoundKind(enum.Enum):
-    CREATE = "create"
-    REPLACE = "replace"
-
-
 class Challenge(msgspec.Struct, frozen=True):
-    kind: RoundKind
+    """One round: create `key`, or replace its `version`."""
+
     key: str
     version: Version | None
 
@@ -55,14 +42,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 async def contend(store: Store, challenge: Challenge) -> Answer:
-    record = RaceRecord(write_id=new_id())
-    body = msgspec.json.encode(record)
+    write_id = new_id()
+    body = scratch_body(write_id)
     if challenge.version is None:
         outcome = await store.create(challenge.key, body)
     else:
         outcome = await store.replace(challenge.key, body, challenge.version)
-    name = "applied" if isinstance(outcome, Applied) else "rejected" if isinstance(outcome, Rejected) else "unknown"
-    return Answer(record.write_id, name)
+    return Answer(write_id, name_of(outcome))
 
 
 async def serve(lines: BinaryIO, answers: BinaryIO) -> None:
@@ -72,11 +58,11 @@ async def serve(lines: BinaryIO, answers: BinaryIO) -> None:
     except TenureError as error:
         _say(answers, {"error": str(error)})
         return
-    if entrant.dialect and isinstance(store, Prefixed):
-        from tenure.store.cloud.store import CloudStore, Dialect
+    if entrant.dialect:
+        from tenure.store.cloud.bucket import BucketStore
 
-        assert isinstance(store.inner, CloudStore)
-        store.inner.dialect = msgspec.convert(entrant.dialect, Dialect)
+        assert isinstance(store, BucketStore)
+        store.adopt(entrant.dialect)
     _say(answers, {"ready": True})
     while line := await asyncio.to_thread(lines.readline):
         challenge = msgspec.json.decode(line, type=Challenge)

@@ -74,6 +74,12 @@ def check_prefix(prefix: str, limit: int = MAX_KEY_BYTES) -> str:
     return prefix
 
 
+def check_after(after: str | None, limit: int = MAX_KEY_BYTES) -> None:
+    """A listing goes on after a key, which need not exist."""
+    if after is not None:
+        check_key(after, limit)
+
+
 def is_key(text: str, limit: int = MAX_KEY_BYTES) -> bool:
     """May a store hold this key? Listings meet other tools' objects, whose names follow other rules."""
     return len(text) <= limit and bool(_KEY.fullmatch(text)) and all(map(_fits, text.split("/")))

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.errors import NotFound
 from tenure.store.guard import OpenGuard, check_body
-from tenure.store.keys import check_key, check_prefix
+from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Version
 from tenure.store.protocol import StoreInfo
 
@@ -71,6 +71,7 @@ class MemoryStore:
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
         self._guard.check()
         check_prefix(prefix)
+        check_after(after)
         cursor, inclusive = (after, False) if after is not None and after >= prefix else (prefix, True)
         while page := self._page(prefix, cursor, inclusive):
             for entry in page:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 
 from tenure.errors import NotFound, StoreError
-from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Version
+from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Version, name_of
 from tenure.store.prices import DELETES_PER_REQUEST, FREE, KEYS_PER_LISTING, PRICES, Prices
 from tenure.store.protocol import Store, StoreInfo
 
@@ -115,8 +115,7 @@ class Metered:
 
     def _conditional(self, verb: str, body: bytes, outcome: Outcome) -> Outcome:
         self._bytes_sent += len(body)
-        name = "applied" if isinstance(outcome, Applied) else "rejected" if isinstance(outcome, Rejected) else "unknown"
-        self._count(verb, name)
+        self._count(verb, name_of(outcome))
         return outcome
 
     def _count(self, verb: str, outcome: str, requests: int = 1) -> None:

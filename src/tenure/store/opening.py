@@ -7,24 +7,21 @@ import enum
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any
-from weakref import WeakValueDictionary
-
-import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
 from tenure.errors import ConfigError, StoreError, StoreUnfit
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.mounts import MOUNT_TABLE, filesystem_of, is_network
+from tenure.store.learned import Learned
 from tenure.store.memory import Contents, MemoryStore
-from tenure.store.prefixed import Prefixed
 from tenure.store.protocol import Store
 from tenure.store.readonly import ReadOnly
 from tenure.store.url import StoreUrl, parse_url
 
 DEFAULT_TIMEOUT = 5.0
 _MIN_TIMEOUT, _MAX_TIMEOUT = 0.1, 60.0
-_shared_memory: WeakValueDictionary[str, Contents] = WeakValueDictionary()
+_shared_memory: dict[str, Contents] = {}  # by name, until the process ends
 
 
 class Access(enum.Enum):
@@ -112,13 +109,14 @@ async def connect(
             DirectoryStore, url.path, timeout=timeout, clock=clock, draw_id=draw_id, writable=writable
         )
     # obstore takes a moment to import, which a directory has no use for.
+    from tenure.store.cloud.bucket import BucketStore
     from tenure.store.cloud.credentials import find
     from tenure.store.cloud.handles import connect as connect_handles
     from tenure.store.cloud.store import CloudStore
 
     credentials = await find(url)
-    store = CloudStore(url, connect_handles(url, credentials, timeout), credentials, timeout=timeout)
-    return Prefixed(store, url.prefix)
+    bucket = CloudStore(url, connect_handles(url, credentials, timeout), credentials, timeout=timeout)
+    return BucketStore(bucket, url.prefix)
 
 
 async def _check(store: Store, url: StoreUrl, draw_id: NewId, clock: Clock) -> None:
@@ -129,32 +127,14 @@ async def _check(store: Store, url: StoreUrl, draw_id: NewId, clock: Clock) -> N
         raise StoreUnfit(store.info.url, reasons)
 
 
-class Learned(msgspec.Struct, frozen=True):
-    """What a store gave away when it was tried out."""
-
-    reasons: tuple[str, ...] = ()
-    """Why it is unfit."""
-    dialect: dict[str, object] = {}
-    """For another process that opens the same store, which then need not try it out."""
-    versioned: bool | None = None
-    credentials: str = "none needed"
-
-
 async def learn(store: Store, url: StoreUrl, *, draw_id: NewId = new_id, clock: Clock = SYSTEM_CLOCK) -> Learned:
     """Let a cloud store learn its dialect. Others have none."""
-    if not isinstance(store, Prefixed):
+    if url.scheme in ("file", "memory"):
         return Learned()
-    from tenure.store.cloud.probe import Probe
-    from tenure.store.cloud.store import CloudStore
+    from tenure.store.cloud.bucket import BucketStore
 
-    assert isinstance(store.inner, CloudStore)
-    findings = await Probe(store.inner, url.prefix, draw_id=draw_id, clock=clock).run()
-    return Learned(
-        reasons=findings.reasons,
-        dialect=msgspec.structs.asdict(findings.dialect),
-        versioned=findings.dialect.versioned,
-        credentials=store.inner.credentials_source,
-    )
+    assert isinstance(store, BucketStore)
+    return await store.learn(draw_id, clock)
 
 
 async def shared_folder_reasons(url: StoreUrl) -> tuple[str, ...]:

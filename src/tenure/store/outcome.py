@@ -81,3 +81,8 @@ class Unknown(msgspec.Struct, _NeverABool, frozen=True):
 
 
 Outcome: TypeAlias = Applied | Rejected | Unknown
+
+
+def name_of(outcome: Outcome) -> str:
+    """`applied`, `rejected` or `unknown`: for counting and for wires."""
+    return type(outcome).__name__.lower()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from tenure.errors import NotFound
-from tenure.store.keys import check_key, check_prefix
+from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Version
 from tenure.store.protocol import Store, StoreInfo
 
@@ -37,6 +37,7 @@ class Prefixed:
         return await self.inner.replace(self._full(key), body, expected)
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
+        check_after(after)
         full_after = None if after is None else self._prefix + after
         async for entry in self.inner.list(self._prefix + check_prefix(prefix), after=full_after):
             yield msgspec.structs.replace(entry, key=entry.key.removeprefix(self._prefix))

@@ -1,4 +1,5 @@
-"""What providers ask for requests: public list prices of their first US region, standard storage class, in USD.
+"""Facts about providers. Prices of requests are the public list prices of their first US region, standard storage
+class, in USD.
 
 Checked against the providers' price pages in 2026; a contract, another region or another class differs, so every place
 that takes a provider also takes `Prices` of your own.
@@ -31,5 +32,7 @@ PRICES = {
     "file": FREE,
     "memory": FREE,
 }
+SECONDS_BETWEEN_WRITES = {"gs": 1.2}
+"""Google allows about one write, or delete, a second for one object."""
 DELETES_PER_REQUEST = {"s3": 1000, "gs": 1, "az": 256}
 KEYS_PER_LISTING = {"s3": 1000, "gs": 1000, "az": 5000}

@@ -18,13 +18,15 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
 from tenure.errors import NotFound, StoreError, StoreUnavailable
-from tenure.store.contender import Answer, Challenge, Entrant, RaceRecord, RoundKind
+from tenure.store.contender import Answer, Challenge, Entrant
 from tenure.store.opening import connect
-from tenure.store.outcome import Applied, Stored, Version
+from tenure.store.outcome import Stored, Unknown
+from tenure.store.prices import SECONDS_BETWEEN_WRITES
 from tenure.store.protocol import Store
+from tenure.store.scratch import RACE_FOLDER, scratch_body, scratch_ids
+from tenure.store.settle import Attempt, Remembers, commit
 from tenure.store.url import StoreUrl, redact
 
-RACE_FOLDER = "tenure-race/"
 _START_SECONDS = 30.0
 _ROUND_SECONDS = 30.0
 
@@ -65,16 +67,16 @@ async def race(
     contenders_each: int = 4,
     dialect: dict[str, object] | None = None,
     on_round: Callable[[int], None] = lambda number: None,
-    pause: float = 0.0,
     clock: Clock = SYSTEM_CLOCK,
     draw_id: NewId = new_id,
     store: Store | None = None,
 ) -> RaceReport:
     """Let `processes` × `contenders_each` writers race, `rounds` times or until a rule is broken.
 
-    Rounds are `pause` seconds apart. Its objects are removed.
+    Its objects are removed.
     """
     folder = f"{RACE_FOLDER}{draw_id()}/"
+    pause = SECONDS_BETWEEN_WRITES.get(url.scheme, 0.0)
     referee = store if store is not None else await connect(url)
     keys: list[str] = []
     results: list[RoundResult] = []
@@ -84,13 +86,17 @@ async def race(
                 key = f"{folder}{number if kind is RaceKind.CREATE else 'lease'}"
                 if key not in keys:
                     keys.append(key)
-                results.append(await _round(referee, children, kind, key, draw_id))
+                if kind is RaceKind.REPLACE and number == 0:
+                    await _lay_down(referee, key, draw_id)
+                    await clock.sleep(pause)
+                results.append(await _round(referee, children, kind, key))
                 on_round(number + 1)
-                if judge(kind.value, results[-1:], 0, 0).violations:
+                if judge(kind.value, results, 0, 0).violations:
                     break  # one is enough
-                if pause:
+                if kind is RaceKind.REPLACE:
                     await clock.sleep(pause)
     finally:
+        await clock.sleep(pause)
         with contextlib.suppress(StoreError):
             await referee.delete(*keys)
         if store is None:
@@ -102,7 +108,7 @@ def judge(kind: str, results: Sequence[RoundResult], contenders: int, processes:
     """Count the winners of each round: told so, and stored."""
     violations: list[str] = []
     winners = undecided = 0
-    late = False  # a write of the round before may still have been on its way, and have won this one
+    late = False  # on one key, a write of the round before may still have been on its way, and have won this one
     for number, result in enumerate(results, 1):
         could_be_late, late = late, False
         if len(result.applied) > 1:
@@ -118,7 +124,7 @@ def judge(kind: str, results: Sequence[RoundResult], contenders: int, processes:
             winners += 1
         elif result.unknown or could_be_late:
             undecided += 1
-            late = True
+            late = kind == RaceKind.REPLACE.value
         else:
             violations.append(f"{kind} race {number}: nobody won, although the condition held")
     return RaceReport(
@@ -133,19 +139,17 @@ def judge(kind: str, results: Sequence[RoundResult], contenders: int, processes:
     )
 
 
-async def _round(referee: Store, children: Sequence[_Child], kind: RaceKind, key: str, draw_id: NewId) -> RoundResult:
-    version = None
-    if kind is RaceKind.REPLACE:
-        version = await _starting_version(referee, key, draw_id)
-    challenge = Challenge(kind=RoundKind(kind.value), key=key, version=version)
+async def _round(referee: Store, children: Sequence[_Child], kind: RaceKind, key: str) -> RoundResult:
+    version = (await referee.get(key)).version if kind is RaceKind.REPLACE else None
+    challenge = Challenge(key=key, version=version)
     answers = [
         answer for answers in await asyncio.gather(*(child.ask(challenge) for child in children)) for answer in answers
     ]
     try:
         found = await referee.get(key)
         assert isinstance(found, Stored)
-        stored = msgspec.json.decode(found.body, type=RaceRecord).write_id
-    except (NotFound, msgspec.DecodeError):
+        stored = next(iter(scratch_ids(found.body)), None)
+    except NotFound:
         stored = None
     return RoundResult(
         applied=tuple(answer.write_id for answer in answers if answer.outcome == "applied"),
@@ -154,14 +158,18 @@ async def _round(referee: Store, children: Sequence[_Child], kind: RaceKind, key
     )
 
 
-async def _starting_version(referee: Store, key: str, draw_id: NewId) -> Version:
-    try:
-        return (await referee.get(key)).version
-    except NotFound:
-        outcome = await referee.create(key, msgspec.json.encode(RaceRecord(write_id=draw_id())))
-    if isinstance(outcome, Applied):
-        return outcome.version
-    return (await referee.get(key)).version
+async def _lay_down(referee: Store, key: str, draw_id: NewId) -> None:
+    """Make the object that is to be replaced."""
+    settled = await commit(
+        referee,
+        Attempt(key, None),
+        scratch_body,
+        write_ids=scratch_ids,
+        remembers=Remembers.EVERY_WRITE,
+        draw_id=draw_id,
+    )
+    if isinstance(settled.outcome, Unknown):
+        raise settled.outcome.error
 
 
 class _Child:

@@ -125,6 +125,14 @@ def parse_url(url: str) -> StoreUrl:
     return StoreUrl(scheme, parts.netloc, _prefix(url, parts.path), None, options)
 
 
+def check_endpoint(name: str, endpoint: str) -> str:
+    """Give back a server's address; `name` says where it came from if it is none."""
+    if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", endpoint):
+        shown = _without_user(endpoint)[:80]
+        raise InvalidUrl(f"{name} is {shown!r}: write it as https://HOST[:PORT], without a user")
+    return endpoint
+
+
 def redact(text: str) -> str:
     """`text` without what may be a secret in it."""
     text = _SECRET_PARAMETER.sub(lambda found: f"{found[1]}{found[2]}{_HIDDEN}", text)
@@ -151,10 +159,8 @@ def _options(scheme: str, query: str) -> dict[str, str]:
         raise InvalidUrl("option 'service_account' of the store URL holds a key itself: give the path of its file")
     if options.get("auth", "login") != "login":
         raise InvalidUrl(f"option 'auth' of the store URL is {options['auth'][:40]!r}: the only value is 'login'")
-    if (endpoint := options.get("endpoint")) and not re.fullmatch(r"https?://[^/?#@]+(/[^?#@]*)?", endpoint):
-        raise InvalidUrl(
-            f"option 'endpoint' is {_without_user(endpoint)[:80]!r}: write it as https://HOST[:PORT], without a user"
-        )
+    if "endpoint" in options:
+        check_endpoint("option 'endpoint'", options["endpoint"])
     return options
 
 

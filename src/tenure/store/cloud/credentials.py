@@ -14,13 +14,16 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from tenure.errors import CredentialsNotFound, InvalidUrl, MissingExtra, StoreError
 from tenure.store.cloud.failures import no_credentials
+from tenure.store.cloud.place import region_of
 from tenure.store.url import StoreUrl, redact
+
+T = TypeVar("T")
 
 LOOK_UP_SECONDS = 5.0
 METADATA = "metadata service of the machine"
@@ -67,7 +70,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Credentials:
     """Decide where this URL's credentials come from; logins are looked up, for at most five seconds."""
-    if url.scheme == "s3" and "access_key_id" in url.options:
+    if url.scheme == "s3" and url.options.keys() & {"access_key_id", "secret_access_key", "session_token"}:
         return Credentials("store URL", _static(url))
     make = _login(url, environment)
     if make is None:
@@ -75,25 +78,23 @@ async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Cr
     source, look_up = make
     try:
         async with asyncio.timeout(LOOK_UP_SECONDS):
-            return Credentials(source, await _in_own_thread(look_up))
+            return Credentials(source, await in_own_thread(look_up))
     except TimeoutError:
         raise CredentialsNotFound(f"{source} gave no credentials within {LOOK_UP_SECONDS:g} s") from None
-    except StoreError:
-        raise
-    except MissingExtra:
+    except (StoreError, MissingExtra):
         raise
     except Exception as error:
         raise CredentialsNotFound(f"{source} gave no credentials: {redact(str(error))[:300]}") from error
 
 
-async def _in_own_thread(look_up: Callable[[], Any]) -> Any:
+async def in_own_thread(look_up: Callable[[], T]) -> T:
     """Not in the loop's own threads: a program waits for those when it ends, and a look-up may hang for good."""
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
+    answer: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: Any, error: BaseException | None) -> None:
+    def tell(result: T | None, error: BaseException | None) -> None:
         if not answer.done():
-            answer.set_result(result) if error is None else answer.set_exception(error)
+            answer.set_result(cast("T", result)) if error is None else answer.set_exception(error)
 
     def work() -> None:
         result, failure = None, None
@@ -113,8 +114,8 @@ async def _in_own_thread(look_up: Callable[[], Any]) -> Any:
 def _static(url: StoreUrl) -> Callable[[], dict[str, str | None]]:
     """Keys from the URL, and from there alone: obstore would add a session token that is in the environment."""
     options = url.options
-    if "secret_access_key" not in options:
-        raise InvalidUrl("the store URL has access_key_id without secret_access_key: give both, or neither")
+    if "access_key_id" not in options or "secret_access_key" not in options:
+        raise InvalidUrl("of access_key_id and secret_access_key the store URL has only one: give both, or neither")
     if clash := next((name for name in ("profile", "role_arn", "auth") if name in options), None):
         raise InvalidUrl(f"the store URL has both keys and {clash!r}: give one of them")
 
@@ -153,7 +154,8 @@ def _login(url: StoreUrl, environment: Mapping[str, str]) -> tuple[str, Callable
     if profile is None and ambient not in ("store URL", "environment"):
         profile = environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
     if role is not None:
-        return f"the role {role}", lambda: _aws_role(role, profile)
+        region = region_of(url, environment)
+        return f"the role {role}", lambda: _aws_role(role, profile, region)
     if profile is not None:
         return f"the AWS profile {profile!r}", lambda: _aws_session(
             f"the AWS profile {profile!r} is asked for", profile
@@ -175,21 +177,27 @@ def _aws_session(why: str, profile: str | None) -> Any:
     session = importlib.import_module("boto3").Session(profile_name=profile)
     if session.get_credentials() is None:
         raise CredentialsNotFound(no_credentials("s3://"))
-    return auth.Boto3CredentialProvider(session)
+    return _tried(auth.Boto3CredentialProvider(session))
 
 
-def _aws_role(role: str, profile: str | None) -> Any:
+def _aws_role(role: str, profile: str | None, region: str | None) -> Any:
     auth = _import("obstore.auth.boto3", "?role_arn= is asked for", "aws")
-    session = importlib.import_module("boto3").Session(profile_name=profile)
-    return auth.StsCredentialProvider(session, RoleArn=role, RoleSessionName="tenure")
+    session = importlib.import_module("boto3").Session(profile_name=profile, region_name=region)
+    return _tried(auth.StsCredentialProvider(session, RoleArn=role, RoleSessionName="tenure"))
 
 
 def _azure_login() -> Any:
-    return _import("obstore.auth.azure", "?auth=login is asked for", "azure").AzureCredentialProvider()
+    return _tried(_import("obstore.auth.azure", "?auth=login is asked for", "azure").AzureCredentialProvider())
 
 
 def _google_login() -> Any:
-    return _import("obstore.auth.google", "?auth=login is asked for", "gcp").GoogleCredentialProvider()
+    return _tried(_import("obstore.auth.google", "?auth=login is asked for", "gcp").GoogleCredentialProvider())
+
+
+def _tried(provider: Any) -> Any:
+    """Ask once now, while somebody waits for it, so that a login that hangs or fails is named as the cause."""
+    provider()
+    return provider
 
 
 def _import(module: str, why: str, extra: str) -> Any:

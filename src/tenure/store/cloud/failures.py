@@ -97,7 +97,7 @@ def no_credentials(place: str) -> str:
     return (
         f"no credentials were found for {place}: set them in the environment (AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY), run where a role is "
-        "attached, or use a login with ?auth=login"
+        "attached, or use a login with ?auth=login or ?profile= (pip install 'tenure[aws]' for those of AWS)"
     )
 
 

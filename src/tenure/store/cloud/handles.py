@@ -16,6 +16,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from tenure.errors import ConfigError, InvalidUrl
 from tenure.store.cloud.credentials import Credentials
+from tenure.store.cloud.place import endpoint_of, region_of
 from tenure.store.url import StoreUrl, redact
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _handle(
     url: StoreUrl, credentials: Credentials, timeout: float, retries: RetryConfig, environment: Mapping[str, str]
 ) -> Handle:
     options = url.options
-    endpoint = options.get("endpoint") or _endpoint(url.scheme, environment)
+    endpoint = endpoint_of(url, environment)
     client: ClientConfig = {
         "timeout": timedelta(seconds=timeout),
         "connect_timeout": timedelta(seconds=min(timeout, _CONNECT_SECONDS)),
@@ -62,11 +63,10 @@ def _handle(
     if url.scheme == "s3":
         # Both names, because obstore prefers the second, and the URL must win over the environment.
         config = {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint} if endpoint else {}
-        config |= _chosen(options, "region")
+        if region := region_of(url, environment):
+            config["region"] = region
         config["virtual_hosted_style_request"] = options.get("virtual_hosted") == "1"
         config["conditional_put"] = "etag"  # an environment variable could switch it off
-        if "region" not in config and not environment.get("AWS_REGION") and environment.get("AWS_DEFAULT_REGION"):
-            config["region"] = environment["AWS_DEFAULT_REGION"]
         return S3Store(
             url.bucket,
             config=config,  # type: ignore[arg-type]
@@ -97,15 +97,6 @@ def _handle(
         retry_config=retries,
         credential_provider=credentials.provider,
     )
-
-
-def _endpoint(scheme: str, environment: Mapping[str, str]) -> str | None:
-    names = {
-        "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-        "gs": ("GOOGLE_BASE_URL",),
-        "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-    }[scheme]
-    return next((environment[name] for name in names if environment.get(name)), None)
 
 
 def _chosen(options: Mapping[str, str], *names: str) -> dict[str, Any]:

@@ -17,20 +17,12 @@ from tenure.errors import AccessDenied, BadCredentials, NotFound, StoreError, St
 from tenure.store.cloud.failures import Failure
 from tenure.store.cloud.store import CloudStore, Dialect
 from tenure.store.outcome import Applied, NotModified, Outcome, Rejected, Unknown, Version
+from tenure.store.scratch import PROBE_FOLDER, scratch_body
 
 T = TypeVar("T")
 
-PROBE_FOLDER = "tenure-probe/"
 _TRIES = 3
 _PATIENCE = 2.0  # a store that takes longer to fail is not asked again: people wait for this
-
-
-class ProbeRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """What a probe object holds: enough for whoever finds one to know that it may go."""
-
-    write_id: str
-    purpose: str = "tenure tries whether this store honours conditional writes; safe to delete"
-    schema_version: int = 1
 
 
 class Findings(msgspec.Struct, frozen=True):
@@ -82,6 +74,8 @@ class Probe:
         current = await self._version(key)
         if self._written is not None and not self._written.matches(current):
             reasons.append("it names one version (ETag) when it writes and another when it reads")
+        if isinstance(await self._store.get(key, unless=first), NotModified):
+            reasons.append("it answers 304, not modified, for an object that was modified")
         stale, _ = await self._decided(lambda: self._store.try_replace(key, self._body(), first))
         if isinstance(stale, Applied):
             reasons.append("it ignores If-Match: a write with an old version succeeded")
@@ -89,9 +83,9 @@ class Probe:
         if isinstance(absent, Applied):
             reasons.append("it ignores If-Match: a write with a version succeeded on a missing key")
         current = await self._version(key)
-        unchanged = await self._store.get(key, unless=current)
+        await self._store.get(key, unless=current)
         dialect = msgspec.structs.replace(
-            dialect, conditional_get=isinstance(unchanged, NotModified), versioned=self._store.gives_version_ids
+            dialect, conditional_get=not self._store.sends_unchanged, versioned=self._store.gives_version_ids
         )
         self._store.dialect = dialect
         if reason := await self._tidiness(key, missing):
@@ -127,6 +121,8 @@ class Probe:
                 "list the bucket (s3:ListBucket on the bucket itself, storage.objects.list, or Blob Data Contributor)"
             )
         except StoreUnavailable as error:
+            if "answered 404" not in str(error):
+                raise
             return f"it does not say plainly that a key is missing ({error})"
         return "it answers for a key that was never written"
 
@@ -172,4 +168,4 @@ class Probe:
         return found.version
 
     def _body(self) -> bytes:
-        return msgspec.json.encode(ProbeRecord(write_id=self._draw_id()))
+        return scratch_body(self._draw_id())

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, NotModifiedError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, InvalidPathError, NotModifiedError, PreconditionError
 
 from tenure.errors import ConfigError, CredentialsNotFound, NotFound, StoreError, StoreUnavailable, StoreUnfit
 from tenure.store.cloud.credentials import METADATA, Credentials
 from tenure.store.cloud.failures import KEY_MISSING, Failure, explain, no_credentials, read
 from tenure.store.cloud.handles import Handles
 from tenure.store.guard import OpenGuard, check_body, check_size
-from tenure.store.keys import MAX_FULL_KEY_BYTES, check_key, check_prefix, is_key
+from tenure.store.keys import MAX_FULL_KEY_BYTES, check_after, check_key, check_prefix, is_key
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
+from tenure.store.prices import DELETES_PER_REQUEST
 from tenure.store.protocol import StoreInfo
 from tenure.store.url import StoreUrl
 
@@ -30,12 +31,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FAILURES = (BaseError, OSError, ValueError, TimeoutError)
-"""What obstore raises: its own errors, the builtin FileNotFoundError, and ValueError from its credential callbacks."""
 _PAGE = 1000
 _GONE_IN_BATCH = re.compile(r"Bulk delete request failed for key .*\(code: 404\)", re.DOTALL)
 _PATH_IN_ERROR = re.compile(r'[Pp]ath "([^"]*)"')
-_DELETE_BATCH = {"s3": 1000, "az": 256, "gs": 10}
+_DELETES_AT_ONCE = 8
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -59,15 +58,7 @@ class Dialect(msgspec.Struct, frozen=True):
 
 
 class CloudStore:
-    def __init__(
-        self,
-        url: StoreUrl,
-        handles: Handles,
-        credentials: Credentials,
-        *,
-        timeout: float,
-        dialect: Dialect | None = None,
-    ) -> None:
+    def __init__(self, url: StoreUrl, handles: Handles, credentials: Credentials, *, timeout: float) -> None:
         self._url = url
         self._reads = handles.reads
         self._writes = handles.writes
@@ -77,7 +68,9 @@ class CloudStore:
         self._ever_answered = False
         self.gives_version_ids = False
         """S3 and Azure name a version id for each write where the bucket keeps old versions."""
-        self.dialect = dialect if dialect is not None else Dialect()
+        self.sends_unchanged = False
+        """It ignored `If-None-Match` on a GET, and sent a body that we have."""
+        self.dialect = Dialect()
 
     @property
     def info(self) -> StoreInfo:
@@ -100,14 +93,14 @@ class CloudStore:
             if read(error).code in KEY_MISSING:
                 raise NotFound(key) from None
             raise self._explain(what, error) from None
-        except _FAILURES as error:
+        except Exception as error:
             raise self._explain(what, error) from None
 
     async def put(self, key: str, body: bytes) -> Version:
         self._check(key, body)
         try:
             return self._written(await self._within(self._send(key, body, "overwrite")))
-        except _FAILURES as error:
+        except Exception as error:
             raise self._explain(f"put {key!r}", error) from None
 
     async def create(self, key: str, body: bytes) -> Outcome:
@@ -126,7 +119,7 @@ class CloudStore:
             failure = read(error)
             exists = failure.status == 412 or (failure.status == 409 and failure.code == "BlobAlreadyExists")
             return Rejected() if exists else Unknown(self._explain(f"create {key!r}", error)), failure
-        except _FAILURES as error:
+        except Exception as error:
             return Unknown(self._explain(f"create {key!r}", error)), read(error)
 
     async def try_replace(self, key: str, body: bytes, expected: Version) -> tuple[Outcome, Failure | None]:
@@ -140,13 +133,14 @@ class CloudStore:
             failure = read(error)
             moved = failure.status == 412 or failure.code in KEY_MISSING
             return Rejected() if moved else Unknown(self._explain(f"replace {key!r}", error)), failure
-        except _FAILURES as error:
+        except Exception as error:
             return Unknown(self._explain(f"replace {key!r}", error)), read(error)
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
         self._guard.check()
         check_prefix(prefix, MAX_FULL_KEY_BYTES)
-        last = after or ""
+        check_after(after, MAX_FULL_KEY_BYTES)
+        last = ""
         pages = self._reads.list(prefix.rstrip("/") or None, offset=after, chunk_size=_PAGE)
         try:
             while True:
@@ -156,30 +150,29 @@ class CloudStore:
                     return
                 for row in page:
                     key = row["path"]
-                    # Not every server heeds the offset, prefixes are matched by whole segments or by characters, and a
-                    # folder's marker (`a/`, of no size) is listed as `a`, perhaps beside a true `a`.
-                    if not (key > last and key.startswith(prefix) and is_key(key, MAX_FULL_KEY_BYTES)):
+                    # Not every server heeds the offset, and prefixes are matched by whole segments or by characters.
+                    if not (key.startswith(prefix) and is_key(key, MAX_FULL_KEY_BYTES) and key > (after or "")):
                         continue
-                    if row["size"] == 0 and not await self._exists(key):
+                    # A folder's marker (`a/`, of no size) is listed as `a`, perhaps beside a true `a`.
+                    if row["size"] == 0 and (key <= last or not await self._exists(key)):
                         continue
+                    if key <= last:
+                        raise StoreUnfit(self._url.shown, [f"it does not list keys in order: {key!r} after {last!r}"])
                     last = key
                     version = _version(row, self._url.scheme)
                     yield Entry(key=key, version=version, size=row["size"], modified=row["last_modified"])
         except InvalidPathError as error:
             raise StoreUnfit(self._url.shown, [_unlistable(error)]) from None
-        except _FAILURES as error:
+        except Exception as error:
             raise self._explain(f"list {prefix!r}", error) from None
 
     async def delete(self, *keys: str) -> None:
         for key in keys:
             self._check(key)
-        size = _DELETE_BATCH[self._url.scheme]
-        for start in range(0, len(keys), size):
-            batch = keys[start : start + size]
-            if self._url.scheme == "gs":  # one request for each key in any case, so that each has its own answer
-                await asyncio.gather(*(self._delete((key,)) for key in batch))
-            else:
-                await self._delete(batch)
+        size = DELETES_PER_REQUEST[self._url.scheme]
+        batches = [keys[start : start + size] for start in range(0, len(keys), size)]
+        for start in range(0, len(batches), _DELETES_AT_ONCE):
+            await asyncio.gather(*(self._delete(batch) for batch in batches[start : start + _DELETES_AT_ONCE]))
 
     async def _delete(self, keys: tuple[str, ...]) -> None:
         """One request."""
@@ -193,7 +186,7 @@ class CloudStore:
             if len(keys) > 1:
                 for key in keys:
                     await self._delete((key,))
-        except _FAILURES as error:
+        except Exception as error:
             raise self._explain(f"delete {len(keys)} keys", error) from None
 
     async def aclose(self) -> None:
@@ -204,7 +197,8 @@ class CloudStore:
         response = await self._reads.get_async(key, options=options)
         version = _version(response.meta, self._url.scheme)
         if unless is not None and unless.matches(version):
-            return NotModified(version)  # the server ignored the condition
+            self.sends_unchanged = True
+            return NotModified(version)
         check_size(key, response.meta["size"])
         return Stored(bytes(await response.bytes_async()), version)
 

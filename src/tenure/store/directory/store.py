@@ -35,7 +35,7 @@ from tenure.store.directory.disk import Disk
 from tenure.store.directory.layout import LOCKS, TEMPORARY, file_of, fold, folder_of, segment_of
 from tenure.store.directory.locks import StripedLocks, stripe_of
 from tenure.store.guard import OpenGuard, check_body, check_size
-from tenure.store.keys import check_key, check_prefix
+from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.protocol import StoreInfo
 
@@ -106,6 +106,7 @@ class DirectoryStore:
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
         self._guard.check()
         check_prefix(prefix)
+        check_after(after)
         rows = self._walk(self._root / folder_of(prefix), prefix, after or "")
         patience = self._timeout * _LISTING_PATIENCE
         while page := await self._run("list", prefix, lambda: list(islice(rows, _PAGE)), patience):
@@ -323,7 +324,10 @@ class DirectoryStore:
         self._guard.check()  # a listing may go on for long
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         running.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask
-        done, _ = await asyncio.wait([running], timeout=timeout)
+        try:
+            done, _ = await asyncio.wait([running], timeout=timeout)
+        finally:
+            running.cancel()  # unless it has begun, it never shall: nobody waits for it any longer
         if not done:
             raise StoreUnavailable(f"{verb} {key!r}: the disk did not answer within {timeout:g} s")
         try:
