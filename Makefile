@@ -35,11 +35,11 @@ demo: venv ## See it work in a temporary directory, in a few seconds
 test: venv ## Run the tests that need nothing installed but Python
 	$(BIN)/python -m pytest -m "not servers and not slow" tests
 
-test-slow: venv ## Run the long searches and soak tests
+test-slow: venv ## Run the tests that take minutes, and no others
 	$(BIN)/python -m pytest -m slow tests
 
-test-servers: venv servers ## Run the tests against real object stores
-	$(BIN)/python -m pytest -m servers tests
+test-servers: venv servers ## Run the tests against real object stores, and those that take minutes
+	$(BIN)/python -m pytest -m "servers or slow" tests
 
 servers: ## Install the object stores that test-servers runs against
 	tools/install-servers

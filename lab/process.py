@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -27,9 +28,11 @@ def free_port() -> int:
 def die_with_parent() -> None:
     """A test run that is killed must not leave servers behind.
 
-    Linux sends the signal when the *thread* that spawned the child ends: start servers from one that lasts.
+    Linux sends the signal when the *thread* that spawned the child ends: start servers from one that lasts. Other
+    systems have no such signal, and there it is left to `stop`.
     """
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def spawn(

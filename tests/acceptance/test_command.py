@@ -8,8 +8,6 @@ import sys
 import venv
 from pathlib import Path
 
-import pytest
-
 from tenure import __version__
 from tests.acceptance.command import tenure
 
@@ -30,7 +28,6 @@ def test_an_unknown_command_is_refused_by_name() -> None:
     assert "docter" in run.err
 
 
-@pytest.mark.req("OP-1")
 def test_the_demo_ends_with_a_result_that_a_newcomer_understands() -> None:
     run = tenure("demo")
     assert run.code == 0, run.out + run.err

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from obstore.store import S3Store
 
-from lab.azurite import Azurite
-from lab.buckets import make_bucket, make_container
-from lab.ceph import Ceph
-from lab.endpoint import S3Endpoint
-from lab.racy import Oddities, RacyS3
-from lab.s3rver import S3rver
+from lab.buckets import make_bucket
+from lab.endpoint import AzureEndpoint, S3Endpoint
 from tests.acceptance.command import Run, tenure
 
+BUCKET = "tests"
 KEYS = {"fit", "reasons", "dialect", "races", "latency_ms"}
 SECRET = "do-not-show-me-4711"
 
@@ -47,10 +43,17 @@ def assert_fit(run: Run) -> None:
     assert report.keys() >= KEYS
     assert all(check["ok"] for check in report["checks"])
     for race in report["races"].values():
-        assert race["winners"] == race["rounds"] > 0
         assert race["violations"] == []
+        assert race["winners"] + race["undecided"] == race["rounds"] > 0
+        assert race["undecided"] <= 0.2 * race["rounds"]  # more, and the doctor says that it could not tell
     for verb in ("get", "create", "replace", "list", "delete"):
         assert 0 < report["latency_ms"][verb]["p50"] <= report["latency_ms"][verb]["p99"]
+
+
+def assert_quick(run: Run) -> None:
+    """Ten seconds by the doctor's own watch; starting Python on a busy machine is not its doing."""
+    assert run.json()["elapsed_seconds"] < 10
+    assert run.seconds < 30
 
 
 @pytest.mark.req("OP-3")
@@ -72,8 +75,8 @@ def test_the_report_for_people_ends_with_the_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.req("OP-3")
 def test_ministack_is_fit_and_nothing_is_left_behind(ministack: S3Endpoint) -> None:
-    assert_fit(tenure("doctor", ministack.store_url("bucket", "fit"), "--json"))
-    assert keys_on(ministack, "bucket", "fit") == []
+    assert_fit(tenure("doctor", ministack.store_url(BUCKET, "doctor"), "--json"))
+    assert keys_on(ministack, BUCKET, "doctor") == []
 
 
 def test_bucket_settings_are_read_and_the_lifecycle_rule_is_printed(ministack: S3Endpoint) -> None:
@@ -88,22 +91,21 @@ def test_bucket_settings_are_read_and_the_lifecycle_rule_is_printed(ministack: S
         aws_secret_access_key=ministack.secret_key,
     )
     client.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+    client.put_bucket_encryption(
+        Bucket="versioned",
+        ServerSideEncryptionConfiguration={
+            "Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms"}}]
+        },
+    )
     report = tenure("doctor", ministack.store_url("versioned", "app"), "--json", "--rounds", "3").json()
     assert report["fit"] is True
     assert report["bucket"]["versioning"] == "on"
     assert report["bucket"]["replication"] == "off"
+    assert "kms" in report["bucket"]["encryption"]
+    assert any("KMS" in note for note in report["notes"])
     (note,) = [note for note in report["notes"] if "17,280 versions a day" in note]
     assert '"NoncurrentVersionExpiration"' in note
     assert '"Prefix":"app/"' in note
-
-
-@pytest.fixture(scope="module")
-def racy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
-    server = RacyS3(tmp_path_factory.mktemp("racy"), Oddities(window=0.020))
-    try:
-        yield server.start()
-    finally:
-        server.stop()
 
 
 @pytest.mark.req("OP-3")
@@ -121,7 +123,7 @@ def test_a_store_that_waits_between_check_and_write_is_refused_every_time(racy: 
 def test_a_bucket_that_does_not_exist(ministack: S3Endpoint) -> None:
     run = tenure("doctor", ministack.store_url("nosuchbucket"), "--json")
     assert run.code == 1
-    assert run.seconds < 10
+    assert_quick(run)
     assert "there is no bucket" in run.json()["reasons"][0]
 
 
@@ -130,7 +132,7 @@ def test_an_unreachable_endpoint() -> None:
     url = f"s3://bucket/p?endpoint=http://127.0.0.1:1&access_key_id=key&secret_access_key={SECRET}"
     run = tenure("doctor", url, "--json")
     assert run.code == 1
-    assert run.seconds < 10
+    assert_quick(run)
     assert "the connection was refused" in run.json()["reasons"][0]
     assert SECRET not in run.out + run.err
 
@@ -145,7 +147,7 @@ def test_an_endpoint_that_never_answers() -> None:
             "doctor", f"s3://bucket/p?endpoint={endpoint}&access_key_id=k&secret_access_key={SECRET}", "--json"
         )
     assert run.code == 1
-    assert run.seconds < 10
+    assert_quick(run)
     assert "no answer" in run.json()["reasons"][0]
     assert SECRET not in run.out + run.err
 
@@ -161,7 +163,7 @@ def test_no_credentials_at_all_is_said_within_ten_seconds(tmp_path: Path) -> Non
             HOME=str(tmp_path),
         )
     assert run.code == 1
-    assert run.seconds < 10
+    assert_quick(run)
     assert "no credentials were found" in run.json()["reasons"][0]
 
 
@@ -206,61 +208,38 @@ def test_the_url_may_come_from_the_environment(tmp_path: Path) -> None:
 # On the servers of `make test-servers`.
 
 
-@pytest.fixture(scope="module")
-def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
-    assert not Ceph.missing(), "make servers installs Ceph"
-    server = Ceph(tmp_path_factory.mktemp("ceph"))
-    try:
-        endpoint = server.start()
-        make_bucket(endpoint, "bucket")
-        yield endpoint
-    finally:
-        server.stop()
-
-
 @pytest.mark.servers
 @pytest.mark.req("OP-3")
 def test_ceph_is_fit_and_its_quirks_are_found(ceph: S3Endpoint) -> None:
-    run = tenure("doctor", ceph.store_url("bucket", "fit"), "--json")
+    run = tenure("doctor", ceph.store_url(BUCKET, "doctor"), "--json")
     assert_fit(run)
     assert run.json()["dialect"]["if-match"] == "bare"
-    assert keys_on(ceph, "bucket", "fit") == []
+    assert keys_on(ceph, BUCKET, "doctor") == []
 
 
 @pytest.mark.servers
 @pytest.mark.req("OP-3")
 def test_wrong_credentials_are_refused_with_the_reason(ceph: S3Endpoint) -> None:
-    url = f"s3://bucket/p?endpoint={ceph.url}&region=default&access_key_id=test&secret_access_key={SECRET}"
+    url = f"s3://{BUCKET}/p?endpoint={ceph.url}&region=default&access_key_id=test&secret_access_key={SECRET}"
     run = tenure("doctor", url, "--json")
     assert run.code == 1
-    assert run.seconds < 10
+    assert_quick(run)
     assert "does not accept these credentials" in run.json()["reasons"][0]
     assert SECRET not in run.out + run.err
 
 
 @pytest.mark.servers
 @pytest.mark.req("OP-3")
-def test_azurite_is_fit(tmp_path: Path) -> None:
-    server = Azurite(tmp_path)
-    try:
-        endpoint = server.start()
-        make_container(endpoint, "container")
-        run = tenure("doctor", endpoint.store_url("container", "fit"), "--json")
-        assert_fit(run)
-        assert run.json()["dialect"]["lost-create"] == "409"
-    finally:
-        server.stop()
+def test_azurite_is_fit(azurite: AzureEndpoint) -> None:
+    run = tenure("doctor", azurite.store_url(BUCKET, "doctor"), "--json")
+    assert_fit(run)
+    assert run.json()["dialect"]["lost-create"] == "409"
 
 
 @pytest.mark.servers
 @pytest.mark.req("OP-3")
-def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path) -> None:
-    server = S3rver(tmp_path)
-    try:
-        url = server.start().store_url("bucket", "p")
-        for _ in range(20):
-            run = tenure("doctor", url, "--json")
-            assert run.code == 1
-            assert any("it ignores If-Match" in reason for reason in run.json()["reasons"])
-    finally:
-        server.stop()
+def test_a_server_that_ignores_conditions_is_refused(s3rver: S3Endpoint) -> None:
+    for _ in range(20):
+        run = tenure("doctor", s3rver.store_url("bucket", "doctor"), "--json")
+        assert run.code == 1
+        assert any("it ignores If-Match" in reason for reason in run.json()["reasons"])

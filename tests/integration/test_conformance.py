@@ -285,7 +285,7 @@ class TestListing:
     async def test_after_is_strict_and_need_not_exist(self, store: Store) -> None:
         names = ["a", "a/b", "a/c", "a/c/d", "ab", "b", "c/a"]
         await side_by_side(store.put(name, b"x") for name in names)
-        for after in [*names, "0", "a/", "a/bb", "a/c/", "aa", "b/x", "zz"]:
+        for after in [*names, "0", "a/-", "a/bb", "a/c/-", "aa", "b/x", "zz"]:
             assert await keys(store, after=after) == [name for name in sorted(names) if name > after], after
         for after in ["a", "a/b", "a/c", "a/c/d", "a/d", "0", "zz"]:
             expected = [name for name in sorted(names) if name > after and name.startswith("a/")]

@@ -34,7 +34,6 @@ def play(clock: SimulatedClock, steps: Steps) -> None:
             getattr(clock, name)(value)
 
 
-@pytest.mark.req("EL-15")
 @given(STEPS, STEPS)
 def test_a_leader_never_counts_less_than_a_follower(before: Steps, after: Steps) -> None:
     clock = SimulatedClock()
@@ -45,7 +44,6 @@ def test_a_leader_never_counts_less_than_a_follower(before: Steps, after: Steps)
     assert now.leader_elapsed(since) >= now.follower_elapsed(since) >= 0
 
 
-@pytest.mark.req("EL-15")
 @given(STEPS)
 def test_elapsed_time_brackets_the_true_time_within_drift(steps: Steps) -> None:
     """Slew only ever widens the bracket; what is left outside is the drift that the protocol allows for."""
@@ -57,7 +55,6 @@ def test_elapsed_time_brackets_the_true_time_within_drift(steps: Steps) -> None:
     assert now.follower_elapsed(since) <= clock.true_seconds * 1.01 + 1e-6
 
 
-@pytest.mark.req("EL-15")
 def test_suspend_is_counted_by_both() -> None:
     clock = SimulatedClock()
     since = clock.read()
@@ -70,7 +67,6 @@ def test_suspend_is_counted_by_both() -> None:
     assert now.raw_ns - since.raw_ns == 5_000_000_000
 
 
-@pytest.mark.req("EL-15")
 @pytest.mark.parametrize(("slew", "leader", "follower"), [(0.08, 108, 100), (-0.08, 100, 92)])
 def test_a_slewed_clock_is_trusted_only_to_the_safe_side(slew: float, leader: float, follower: float) -> None:
     clock = SimulatedClock(slew=slew)
@@ -127,7 +123,6 @@ def test_readings_are_plain_differences() -> None:
     assert now.wall_ran_ahead(since) == 2.0
 
 
-@pytest.mark.req("EL-15")
 def test_the_clocks_of_this_system_move_forward() -> None:
     readings = [SYSTEM_CLOCK.read() for _ in range(50)]
     first, last = readings[0], readings[-1]

@@ -43,7 +43,6 @@ os._exit(0)
 """
 
 
-@pytest.mark.req("EL-21")
 @pytest.mark.parametrize("kind", ["memory", "file", "s3"])
 def test_a_store_raises_in_a_forked_child(kind: str, tmp_path: Path) -> None:
     url = {

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tenure.errors import InvalidKey
+from tenure.store import open_store
 from tenure.store.directory.layout import LOCKS, TEMPORARY, file_of, folder_of
 from tenure.store.keys import (
     MAX_FULL_KEY_BYTES,
@@ -209,3 +210,11 @@ def test_no_key_leaves_its_directory_or_enters_ours(key: str) -> None:
     folder = (root / folder_of(key + "/")).resolve()
     assert folder.is_relative_to(root)
     assert folder.relative_to(root).parts[0] not in (LOCKS, TEMPORARY)
+
+
+@pytest.mark.parametrize("after", ["a//b", "../x", "a/", "", "with space"])
+async def test_a_listing_goes_on_after_a_key_and_nothing_else(after: str, tmp_path: Path) -> None:
+    for url in ("memory://", tmp_path.as_uri()):
+        async with open_store(url) as store:
+            with pytest.raises(InvalidKey):
+                [entry async for entry in store.list(after=after)]

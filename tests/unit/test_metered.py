@@ -11,8 +11,6 @@ from tenure.store import Applied, Faults, Faulty, Metered, Prices, StoreInfo, Un
 from tenure.store.memory import MemoryStore
 from tenure.store.prices import DELETES_PER_REQUEST, KEYS_PER_LISTING, PRICES
 
-pytestmark = pytest.mark.req("MT-6")
-
 
 def store_at(provider: str) -> MemoryStore:
     store = MemoryStore()

@@ -31,7 +31,6 @@ def test_a_wrong_url_is_refused_at_once() -> None:
         open_store("nowhere://x")
 
 
-@pytest.mark.req("DB-1")
 @pytest.mark.parametrize("kind", ["memory", "file"])
 async def test_awaited_or_as_a_context(kind: str, tmp_path: Path) -> None:
     url = "memory://" if kind == "memory" else (tmp_path / "store").as_uri()
@@ -46,14 +45,12 @@ async def test_awaited_or_as_a_context(kind: str, tmp_path: Path) -> None:
             await store.get("k")
 
 
-@pytest.mark.req("DB-1")
 async def test_a_named_memory_store_is_shared() -> None:
     async with open_store("memory://here") as one, open_store("memory://here") as other:
         await one.put("k", b"1")
         assert (await other.get("k")).body == b"1"
 
 
-@pytest.mark.req("DB-1")
 async def test_a_directory_is_made_and_found_again(tmp_path: Path) -> None:
     url = (tmp_path / "not yet" / "there").as_uri()
     async with open_store(url) as store:

@@ -13,6 +13,7 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable, Mapping
+from datetime import UTC
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -183,7 +184,14 @@ def _aws_session(why: str, profile: str | None) -> Any:
 def _aws_role(role: str, profile: str | None, region: str | None) -> Any:
     auth = _import("obstore.auth.boto3", "?role_arn= is asked for", "aws")
     session = importlib.import_module("boto3").Session(profile_name=profile, region_name=region)
-    return _tried(auth.StsCredentialProvider(session, RoleArn=role, RoleSessionName="tenure"))
+    assume = auth.StsCredentialProvider(session, RoleArn=role, RoleSessionName="tenure")
+
+    def keys() -> Any:
+        found = assume()
+        # boto3 gives a time zone of its own for UTC, and obstore takes only Python's.
+        return {**found, "expires_at": found["expires_at"].astimezone(UTC)}
+
+    return _tried(keys)
 
 
 def _azure_login() -> Any:

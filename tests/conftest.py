@@ -1,4 +1,4 @@
-"""One server of each kind for the whole session, and a fresh place on it for every test.
+"""One server of each kind for the whole session, whichever tiers run in it, and a fresh place on it for every test.
 
 A program that is missing fails the tests that need it, with the way to install it: a test that skips itself proves
 nothing and looks like one that passed.
@@ -6,6 +6,7 @@ nothing and looks like one that passed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import tempfile
@@ -22,37 +23,46 @@ from lab import s3rver as s3rver_module
 from lab.buckets import make_bucket, make_container
 from lab.endpoint import AzureEndpoint, GcsEndpoint, S3Endpoint
 from lab.gcs import Gcs
+from lab.racy import Oddities, RacyS3
 
 BUCKET = "tests"
-REAL_SERVERS = ("ceph", "azurite")
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def ministack() -> Iterator[S3Endpoint]:
-    for endpoint in _serving(ministack_module.Ministack, ministack_module.INSTALL):
+    with _serving(ministack_module.Ministack, ministack_module.INSTALL) as endpoint:
         make_bucket(endpoint, BUCKET)
         yield endpoint
 
 
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[S3Endpoint]:
-    for endpoint in _serving(ceph_module.Ceph, ceph_module.INSTALL):
+    with _serving(ceph_module.Ceph, ceph_module.INSTALL) as endpoint:
         make_bucket(endpoint, BUCKET)
         yield endpoint
 
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[AzureEndpoint]:
-    for endpoint in _serving(azurite_module.Azurite, azurite_module.INSTALL):
+    with _serving(azurite_module.Azurite, azurite_module.INSTALL) as endpoint:
         make_container(endpoint, BUCKET)
         yield endpoint
 
 
 @pytest.fixture(scope="session")
 def s3rver() -> Iterator[S3Endpoint]:
-    yield from _serving(s3rver_module.S3rver, s3rver_module.INSTALL)
+    """Its bucket is named "bucket"."""
+    with _serving(s3rver_module.S3rver, s3rver_module.INSTALL) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def racy() -> Iterator[S3Endpoint]:
+    """Waits between check and write, and is otherwise correct. Its bucket is named "bucket"."""
+    with _started(lambda home: RacyS3(home, Oddities(window=0.020))) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")
@@ -80,13 +90,20 @@ def url_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], st
     return url
 
 
-def _serving(server_class: Callable[[Path], Any], install: str) -> Iterator[Any]:
-    missing = server_class.missing()  # type: ignore[attr-defined]
+@contextlib.contextmanager
+def _serving(server_class: Any, install: str) -> Iterator[Any]:
+    missing = server_class.missing()
     if missing:
         pytest.fail(f"not installed: {', '.join(missing)}; run tools/install-servers, or: {install}", pytrace=False)
+    with _started(server_class) as endpoint:
+        yield endpoint
+
+
+@contextlib.contextmanager
+def _started(server_at: Callable[[Path], Any]) -> Iterator[Any]:
     # Not pytest's own folder: a path to a Unix socket has room for 107 bytes only, and Ceph opens some.
     with tempfile.TemporaryDirectory(prefix="tenure-", ignore_cleanup_errors=True) as home:
-        server = server_class(Path(home))
+        server = server_at(Path(home))
         try:
             yield server.start()
         finally:
