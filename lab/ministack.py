@@ -34,7 +34,7 @@ class Ministack:
         env = {
             "BIND_HOST": "127.0.0.1",
             "GATEWAY_PORT": str(self.port),
-            "SERVICES": "s3",
+            "SERVICES": "s3,sts",
             # Its other listeners would want fixed ports, and two servers at once would fight over them.
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",

@@ -20,7 +20,7 @@ def keys_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testtest")
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
 
 
 async def test_a_role_issues_the_keys(ministack: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
