@@ -11,7 +11,8 @@
         ├── BodyTooLarge              a body over the store's limit, refused before it is sent or read
         ├── ReadOnlyStore             a write through a store opened for reading
         ├── StoreUnavailable          no usable answer: unreachable, timed out, throttled, 5xx
-        │   └── Throttled             the store asked us to slow down
+        │   └── ServerError           it answered, with an error of its own (5xx)
+        │       └── Throttled         it asked us to slow down
         ├── AccessDenied              the store knows us, or does not, and refuses
         │   ├── BadCredentials        wrong key, secret, token or signature
         │   └── ClockSkewed           the request's signature was refused for its time: this host's clock is off
@@ -79,7 +80,11 @@ class StoreUnavailable(StoreError):
     """The store gave no usable answer."""
 
 
-class Throttled(StoreUnavailable):
+class ServerError(StoreUnavailable):
+    """The store answered, with an error of its own."""
+
+
+class Throttled(ServerError):
     """The store asked us to slow down."""
 
 

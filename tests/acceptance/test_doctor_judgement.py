@@ -115,6 +115,19 @@ async def test_a_store_that_falls_silent_leaves_the_question_open(ministack: S3E
     assert report.reasons
 
 
+async def test_a_store_in_trouble_is_not_judged(ministack: S3Endpoint) -> None:
+    make_bucket(ministack, "bucket")
+    proxy = FaultProxy(ministack.url)
+    url = ministack.store_url("bucket", "trouble", endpoint=proxy.start())
+    proxy.plan(status_before_apply(503), times=None)
+    try:
+        report = await examine(url, **QUICK)
+    finally:
+        proxy.stop()
+    assert report.fit is None
+    assert "answered 503" in report.reasons[0]
+
+
 def test_a_doctor_that_is_told_to_stop_tidies_up(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tenure", "doctor", tmp_path.as_uri(), "--rounds", "1000"]
     doctor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

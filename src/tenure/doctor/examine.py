@@ -13,7 +13,7 @@ from tenure.doctor.measure import measure_clock, measure_latency, recommend
 from tenure.doctor.report import Check, Report
 from tenure.doctor.semantics import COUNT, Questions
 from tenure.entropy import NewId, new_id
-from tenure.errors import ConfigError, StoreError, StoreUnfit, TenureError
+from tenure.errors import ConfigError, ServerError, StoreError, StoreUnfit, TenureError
 from tenure.store import Store
 from tenure.store.opening import connect, learn, shared_folder_reasons
 from tenure.store.prices import SECONDS_BETWEEN_WRITES
@@ -48,8 +48,9 @@ async def examine(
     except ConfigError:
         raise
     except TenureError as error:
-        # Before the first answer it is this URL that cannot work; later the store fell silent, and nothing is proved.
-        examination.fit = None if examination.answered else False
+        # Before the first answer it is this URL that cannot work. Later the store fell silent, or it is in trouble of
+        # its own: then nothing is proved.
+        examination.fit = None if examination.answered or isinstance(error, ServerError) else False
         examination.reasons.append(str(error))
     return examination.report(started)
 
@@ -90,9 +91,7 @@ class _Examination:
                 try:
                     await self._tidy(store)
                 except StoreError as error:
-                    note = (
-                        f"Some objects of this examination may be left below {DOCTOR_FOLDER} and {RACE_FOLDER}: {error}"
-                    )
+                    note = f"Objects below {DOCTOR_FOLDER} and {RACE_FOLDER} may be left: {error}"
                     self._note(notes=(*self._found.notes, note))
             await store.aclose()
 

@@ -16,6 +16,7 @@ from tenure.errors import (
     BucketMissing,
     ClockSkewed,
     CredentialsNotFound,
+    ServerError,
     StoreError,
     StoreUnavailable,
     Throttled,
@@ -87,7 +88,8 @@ def explain(what: str, error: BaseException, place: str) -> StoreError:
     if failure.status in _MOVED:
         return StoreUnavailable(f"{what}: {place} answered {said}: check region and endpoint of the store URL")
     if failure.status is not None:
-        return StoreUnavailable(f"{what}: {place} answered {said}")
+        kind = ServerError if failure.status >= 500 else StoreUnavailable
+        return kind(f"{what}: {place} answered {said}")
     if "redirect without LOCATION" in failure.text:  # S3's 301 for a bucket of another region
         return StoreUnavailable(f"{what}: {place} is served elsewhere: check region and endpoint of the store URL")
     return StoreUnavailable(f"{what}: no answer from {place} ({_network_reason(str(error))})")
