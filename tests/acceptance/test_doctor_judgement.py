@@ -125,7 +125,7 @@ async def test_a_store_in_trouble_is_not_judged(ministack: S3Endpoint) -> None:
     finally:
         proxy.stop()
     assert report.fit is None
-    assert "answered 503" in report.reasons[0]
+    assert "503 SlowDown" in report.reasons[0]
 
 
 def test_a_doctor_that_is_told_to_stop_tidies_up(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tenure.errors import (
     BucketMissing,
     ClockSkewed,
     CredentialsNotFound,
+    ServerError,
     StoreError,
     StoreUnavailable,
     Throttled,
@@ -99,8 +100,8 @@ UNAUTHENTICATED = "The operation lacked valid authentication credentials for pat
         (answered("503 Service Unavailable", coded("SlowDown")), Throttled, "asks to slow down .503 SlowDown said so"),
         (answered("503 Service Unavailable", coded("ServerBusy")), Throttled, "ServerBusy"),
         (answered("429 Too Many Requests"), Throttled, r"\(429\)"),
-        (answered("503 Service Unavailable", coded("ServiceUnavailable")), StoreUnavailable, "answered 503 Service"),
-        (answered("500 Internal Server Error", "<html>oops</html>"), StoreUnavailable, "answered 500$"),
+        (answered("503 Service Unavailable", coded("ServiceUnavailable")), ServerError, "answered 503 Service"),
+        (answered("500 Internal Server Error", "<html>oops</html>"), ServerError, "answered 500$"),
         (
             answered("409 Conflict", coded("ConditionalRequestConflict"), AlreadyExistsError),
             StoreUnavailable,
