@@ -93,7 +93,9 @@ class Faulty:
     async def drain(self) -> None:
         """Return when every late write has landed."""
         while self._late:
-            await asyncio.gather(*self._late)
+            landed = set(self._late)
+            await asyncio.gather(*landed)
+            self._late -= landed  # tasks that are done are not awaited, so their own callback may never have run
 
     async def _write(self, what: str, send: Callable[[], Awaitable[T]], nothing_said: Callable[[StoreError], T]) -> T:
         await self._latency()
