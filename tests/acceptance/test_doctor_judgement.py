@@ -24,6 +24,7 @@ WRITES_BEFORE_RACES = 16
 """How many the probe and the questions send."""
 
 
+@pytest.mark.slow
 @pytest.mark.req("OP-3")
 @pytest.mark.parametrize(
     ("fault", "first"), [(status_before_apply(503), 1), (status_after_apply(500), 2)], ids=["before", "after"]
