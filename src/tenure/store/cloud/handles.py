@@ -46,43 +46,42 @@ def connect(
         raise
     except Exception as error:
         said = redact(str(error).partition("\n")[0])[:300]
-        raise InvalidUrl(f"{url.shown} cannot be used: {said}") from error
+        raise InvalidUrl(f"{url.shown} cannot be used: {said}") from None
 
 
 def _handle(
     url: StoreUrl, credentials: Credentials, timeout: float, retries: RetryConfig, environment: Mapping[str, str]
 ) -> Handle:
-    options = url.options
     endpoint = endpoint_of(url, environment)
     client: ClientConfig = {
         "timeout": timedelta(seconds=timeout),
         "connect_timeout": timedelta(seconds=min(timeout, _CONNECT_SECONDS)),
         "allow_http": endpoint is not None and endpoint.startswith("http://"),
     }
-    config: dict[str, Any]
+    kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[url.scheme]
+    handle: Handle = kind(
+        url.bucket,
+        config=_config(url, endpoint, environment),
+        client_options=client,
+        retry_config=retries,
+        credential_provider=credentials.provider,
+    )
+    return handle
+
+
+def _config(url: StoreUrl, endpoint: str | None, environment: Mapping[str, str]) -> dict[str, Any]:
+    """What is particular to a provider, under obstore's names."""
+    options = url.options
     if url.scheme == "s3":
         # Both names, because obstore prefers the second, and the URL must win over the environment.
-        config = {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint} if endpoint else {}
+        config: dict[str, Any] = {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint} if endpoint else {}
         if region := region_of(url, environment):
             config["region"] = region
-        config["virtual_hosted_style_request"] = options.get("virtual_hosted") == "1"
+        config["virtual_hosted_style_request"] = url.flag("virtual_hosted")
         config["conditional_put"] = "etag"  # an environment variable could switch it off
-        return S3Store(
-            url.bucket,
-            config=config,  # type: ignore[arg-type]
-            client_options=client,
-            retry_config=retries,
-            credential_provider=credentials.provider,
-        )
+        return config
     if url.scheme == "gs":
-        config = _chosen(options, "service_account", "bearer_token") | ({"base_url": endpoint} if endpoint else {})
-        return GCSStore(
-            url.bucket,
-            config=config,  # type: ignore[arg-type]
-            client_options=client,
-            retry_config=retries,
-            credential_provider=credentials.provider,
-        )
+        return _chosen(options, "service_account", "bearer_token") | ({"base_url": endpoint} if endpoint else {})
     config = _chosen(options, "account_key") | ({"endpoint": endpoint} if endpoint else {})
     if "account" in options:
         config["account_name"] = options["account"]
@@ -90,13 +89,7 @@ def _handle(
         raise InvalidUrl(f"{url.shown} names no storage account: add ?account=NAME or set AZURE_STORAGE_ACCOUNT_NAME")
     if "sas_token" in options:
         config["sas_key"] = options["sas_token"]
-    return AzureStore(
-        url.bucket,
-        config=config,  # type: ignore[arg-type]
-        client_options=client,
-        retry_config=retries,
-        credential_provider=credentials.provider,
-    )
+    return config
 
 
 def _chosen(options: Mapping[str, str], *names: str) -> dict[str, Any]:
