@@ -9,7 +9,7 @@ import pytest
 from tenure.errors import InvalidKey, NotFound, StoreUnavailable
 from tenure.store import Applied, Faults, Faulty, Metered, Prices, StoreInfo, Unknown, Version
 from tenure.store.memory import MemoryStore
-from tenure.store.prices import DELETES_PER_REQUEST, KEYS_PER_LISTING, PRICES
+from tenure.store.providers import DELETES_PER_REQUEST, KEYS_PER_LISTING, PRICES
 
 
 def store_at(provider: str) -> MemoryStore:

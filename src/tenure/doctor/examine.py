@@ -16,7 +16,7 @@ from tenure.entropy import NewId, new_id
 from tenure.errors import ConfigError, ServerError, StoreError, StoreUnfit, TenureError
 from tenure.store import Store
 from tenure.store.opening import connect, learn, shared_folder_reasons
-from tenure.store.prices import SECONDS_BETWEEN_WRITES
+from tenure.store.providers import SECONDS_BETWEEN_WRITES
 from tenure.store.races import RaceKind, RaceReport, race
 from tenure.store.scratch import DOCTOR_FOLDER, PROBE_FOLDER, RACE_FOLDER, scratch_body
 from tenure.store.url import StoreUrl, parse_url

@@ -14,11 +14,11 @@ finds out, and `commit` sends and settles in one call.
 from tenure.store.faulty import Faults, Faulty
 from tenure.store.keys import decode_name, encode_name
 from tenure.store.metered import Metered, Usage
-from tenure.store.opening import Access, open_store
+from tenure.store.opening import open_store
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.prefixed import Prefixed
-from tenure.store.prices import Prices
-from tenure.store.protocol import Store, StoreInfo
+from tenure.store.protocol import Access, Store, StoreInfo
+from tenure.store.providers import Prices
 from tenure.store.settle import Attempt, Remembers, Settled, commit, settle
 
 __all__ = [

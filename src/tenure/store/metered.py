@@ -12,8 +12,8 @@ import msgspec
 
 from tenure.errors import NotFound, StoreError
 from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Version, name_of
-from tenure.store.prices import DELETES_PER_REQUEST, FREE, KEYS_PER_LISTING, PRICES, Prices
 from tenure.store.protocol import Store, StoreInfo
+from tenure.store.providers import DELETES_PER_REQUEST, FREE, KEYS_PER_LISTING, PRICES, Prices
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any
@@ -15,19 +14,13 @@ from tenure.store.directory import DirectoryStore
 from tenure.store.directory.mounts import MOUNT_TABLE, filesystem_of, is_network
 from tenure.store.learned import Learned
 from tenure.store.memory import Contents, MemoryStore
-from tenure.store.protocol import Store
+from tenure.store.protocol import Access, Store
 from tenure.store.readonly import ReadOnly
 from tenure.store.url import StoreUrl, parse_url
 
 DEFAULT_TIMEOUT = 5.0
 _MIN_TIMEOUT, _MAX_TIMEOUT = 0.1, 60.0
 _shared_memory: dict[str, Contents] = {}  # by name, until the process ends
-
-
-class Access(enum.Enum):
-    READ_WRITE = "read and write"
-    READ_ONLY = "read only"
-    """Nothing is written, not even to try the store out: for looking in with credentials that cannot write."""
 
 
 class Opening:
@@ -104,9 +97,8 @@ async def connect(
         contents = _shared_memory.setdefault(url.bucket, Contents()) if url.bucket else None
         return MemoryStore(name=url.bucket, contents=contents, clock=clock)
     if url.path is not None:
-        writable = access is Access.READ_WRITE
         return await asyncio.to_thread(
-            DirectoryStore, url.path, timeout=timeout, clock=clock, draw_id=draw_id, writable=writable
+            DirectoryStore, url.path, access=access, timeout=timeout, clock=clock, draw_id=draw_id
         )
     # obstore takes a moment to import, which a directory has no use for.
     from tenure.store.cloud.bucket import BucketStore

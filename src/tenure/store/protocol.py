@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import AsyncIterator
 from typing import Protocol
 
@@ -11,6 +12,12 @@ from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Version
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """No body over this is sent, and none is read: what lies in a bucket may be another tool's, and of any size."""
+
+
+class Access(enum.Enum):
+    READ_WRITE = "read and write"
+    READ_ONLY = "read only"
+    """Nothing is written, not even to try the store out: for looking in with credentials that cannot write."""
 
 
 class StoreInfo(msgspec.Struct, frozen=True):

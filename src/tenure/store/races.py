@@ -21,8 +21,8 @@ from tenure.errors import NotFound, StoreError, StoreUnavailable
 from tenure.store.contender import Answer, Challenge, Entrant
 from tenure.store.opening import connect
 from tenure.store.outcome import Stored, Unknown
-from tenure.store.prices import SECONDS_BETWEEN_WRITES
 from tenure.store.protocol import Store
+from tenure.store.providers import SECONDS_BETWEEN_WRITES
 from tenure.store.scratch import RACE_FOLDER, scratch_body, scratch_ids
 from tenure.store.settle import Attempt, Remembers, commit
 from tenure.store.url import StoreUrl, redact
@@ -76,6 +76,7 @@ async def race(
     Its objects are removed.
     """
     folder = f"{RACE_FOLDER}{draw_id()}/"
+    contenders = processes * contenders_each
     pause = SECONDS_BETWEEN_WRITES.get(url.scheme, 0.0)
     referee = store if store is not None else await connect(url)
     keys: list[str] = []
@@ -91,7 +92,7 @@ async def race(
                     await clock.sleep(pause)
                 results.append(await _round(referee, children, kind, key))
                 on_round(number + 1)
-                if judge(kind.value, results, 0, 0).violations:
+                if judge(kind.value, results, contenders, processes).violations:
                     break  # one is enough
                 if kind is RaceKind.REPLACE:
                     await clock.sleep(pause)
@@ -101,7 +102,7 @@ async def race(
             await referee.delete(*keys)
         if store is None:
             await referee.aclose()
-    return judge(kind.value, results, processes * contenders_each, processes)
+    return judge(kind.value, results, contenders, processes)
 
 
 def judge(kind: str, results: Sequence[RoundResult], contenders: int, processes: int) -> RaceReport:

@@ -7,7 +7,6 @@ conditions; only races catch one that checks them and then writes without holdin
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import msgspec
 
@@ -18,8 +17,6 @@ from tenure.store.cloud.failures import Failure
 from tenure.store.cloud.store import CloudStore, Dialect
 from tenure.store.outcome import Applied, NotModified, Outcome, Rejected, Unknown, Version
 from tenure.store.scratch import PROBE_FOLDER, scratch_body
-
-T = TypeVar("T")
 
 _TRIES = 3
 _PATIENCE = 2.0  # a store that takes longer to fail is not asked again: people wait for this

@@ -22,8 +22,8 @@ from tenure.store.cloud.handles import Handles
 from tenure.store.guard import OpenGuard, check_body, check_size
 from tenure.store.keys import MAX_FULL_KEY_BYTES, check_after, check_key, check_prefix, is_key
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
-from tenure.store.prices import DELETES_PER_REQUEST
 from tenure.store.protocol import StoreInfo
+from tenure.store.providers import DELETES_PER_REQUEST
 from tenure.store.url import StoreUrl
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from tenure.store.directory.locks import StripedLocks, stripe_of
 from tenure.store.guard import OpenGuard, check_body, check_size
 from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
-from tenure.store.protocol import StoreInfo
+from tenure.store.protocol import Access, StoreInfo
 
 T = TypeVar("T")
 
@@ -62,16 +62,16 @@ class DirectoryStore:
         self,
         root: Path,
         *,
+        access: Access = Access.READ_WRITE,
         timeout: float = 5.0,
         clock: Clock = SYSTEM_CLOCK,
         draw_id: NewId = new_id,
         disk: Disk | None = None,
         lock_patience: float = 1.0,
-        writable: bool = True,
     ) -> None:
         """Use the directory `root`, made if it is missing. Blocks for some milliseconds: call it in a thread.
 
-        Without `writable` nothing is made, swept or tried out, and the directory must exist.
+        With `Access.READ_ONLY` nothing is made, swept or tried out, and the directory must exist.
         """
         self._root = root
         self._timeout = timeout
@@ -81,7 +81,7 @@ class DirectoryStore:
         self._temporary = root / TEMPORARY
         self._guard = OpenGuard(f"the directory store {root}")
         self.info = StoreInfo(provider="file", url=root.as_uri(), dialect={"versions": "modification time"})
-        if writable:
+        if access is Access.READ_WRITE:
             self._prepare(lock_patience)
         elif not root.is_dir():
             raise BucketMissing(f"there is no directory {root}: create it, or correct the name")
