@@ -4,13 +4,22 @@
     ├── ConfigError (ValueError)      a setting that cannot work; says which rule it breaks
     │   ├── InvalidUrl                a store URL that cannot be used
     │   ├── InvalidKey                a key or name that no store may hold
-    │   └── MissingExtra              an optional dependency is needed: says which to install
+    │   ├── MissingExtra              an optional dependency is needed: says which to install
+    │   └── ConfigConflict            two parts of a fleet, or of a process, are set differently; names the field
     ├── ForkedProcess                 a store or coordinator was used in a forked child
+    ├── CoordinationError             leadership: lost, refused or not possible
+    │   ├── LeadershipLost            this process no longer leads, or not for long enough
+    │   ├── Fenced                    a newer epoch has written or claimed the object: nothing was written
+    │   ├── NotFenced                 the object was not written through a leadership, or through another namespace's
+    │   ├── WorkerReplaced            a newer process start uses this worker id
+    │   ├── RequestRefused            the leader, or its mandate, says no to a step-down or transfer
+    │   └── SchemaTooNew              the bucket was written by a newer tenure
     └── StoreError                    the store said no, or said nothing
         ├── NotFound                  there is no such key
         ├── BodyTooLarge              a body over the store's limit, refused before it is sent or read
         ├── ReadOnlyStore             a write through a store opened for reading
         ├── StoreUnavailable          no usable answer: unreachable, timed out, throttled, 5xx
+        │   ├── WriteUnknown          a write got no decisive answer: it may have happened, or may still
         │   └── ServerError           it answered, with an error of its own (5xx)
         │       └── Throttled         it asked us to slow down
         ├── AccessDenied              the store knows us, or does not, and refuses
@@ -49,8 +58,47 @@ class MissingExtra(ConfigError):
     """A feature was asked for whose optional dependency is not installed."""
 
 
+class ConfigConflict(ConfigError):
+    """Two parts of a fleet, or of a process, are set differently."""
+
+
 class ForkedProcess(TenureError):
     """A store or coordinator was used in a forked child; open a new one there."""
+
+
+class CoordinationError(TenureError):
+    """Leadership was lost, refused or is not possible."""
+
+
+class LeadershipLost(CoordinationError):
+    """This process does not lead any more, or not for as long as was asked for."""
+
+
+class Fenced(CoordinationError):
+    """A newer epoch has written or claimed the object; what it wrote is untouched.
+
+    `maybe_written`: a copy of this write was sent before that was seen, and may have come before the newer epoch's.
+    """
+
+    def __init__(self, message: str, *, maybe_written: bool = False) -> None:
+        super().__init__(message)
+        self.maybe_written = maybe_written
+
+
+class NotFenced(CoordinationError):
+    """The object was not written through a leadership, or through one of another namespace."""
+
+
+class WorkerReplaced(CoordinationError):
+    """A newer process start uses this worker id, so this one has stopped."""
+
+
+class RequestRefused(CoordinationError):
+    """A step-down or transfer did not happen; the message says why."""
+
+
+class SchemaTooNew(CoordinationError):
+    """The bucket was written by a newer tenure: update this process."""
 
 
 class StoreError(TenureError):
@@ -78,6 +126,10 @@ class ReadOnlyStore(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store gave no usable answer."""
+
+
+class WriteUnknown(StoreUnavailable):
+    """A write got no decisive answer: it may have happened, or may still."""
 
 
 class ServerError(StoreUnavailable):

@@ -1,0 +1,765 @@
+"""The heartbeat of one namespace in one process, on one event loop: carries out what `tenure.election` decides.
+
+Two things go on: the *lease loop* asks `decide` what to do and does it; the *beats* come at every heartbeat interval,
+write this worker's record, and tell the lease loop that a look or a renewal is due. Neither waits for user code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+
+import msgspec
+
+from tenure.clock import Clock, Reading
+from tenure.coordinator.breaker import CircuitBreaker
+from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.contention import ContentionDetector
+from tenure.coordinator.events import (
+    CircuitBreakerOpen,
+    ClockSkew,
+    CoordinatorDemoted,
+    CoordinatorElected,
+    CoordinatorPromoted,
+    EpochRenewed,
+    EventBus,
+    LeaderChanged,
+    LeaseDamaged,
+    OverranLease,
+    WorkerHeartbeat,
+    WorkersUpdated,
+    WorkerWasReplaced,
+)
+from tenure.coordinator.health import HealthGate
+from tenure.coordinator.hooks import Seat
+from tenure.coordinator.layout import namespace_store
+from tenure.coordinator.lead import Lead
+from tenure.coordinator.lease import Grant, Held, Identity, LeaseDesk, Spoilt, Taken
+from tenure.coordinator.membership import MemberList, OwnRecord, Roster
+from tenure.coordinator.metrics import Metrics
+from tenure.election.decide import (
+    BeginDrain,
+    Confirm,
+    Drain,
+    End,
+    Knowledge,
+    LookUpHistory,
+    Refuse,
+    Release,
+    Renew,
+    Rules,
+    Stand,
+    Survey,
+    Tenure,
+    Turn,
+    Wait,
+    Watch,
+    decide,
+    turn_delay,
+)
+from tenure.election.holding import Holding
+from tenure.election.rank import position, ranked, steps, successor
+from tenure.election.records import Damage, Member, Refusal, State, TooNew, time_of_day
+from tenure.election.sight import Absent
+from tenure.entropy import NewId, Random
+from tenure.errors import ClockSkewed, StoreError, WorkerReplaced
+from tenure.store import Store
+from tenure.store.limited import TimeLimited
+
+_log = logging.getLogger("tenure.coordinator")
+
+_MAX_SUCCESSORS_ASKED = 3
+_BODIES_RENEWED_EVERY = 12
+_LONGEST_REST = 3600.0
+
+RunHealthCheck = Callable[[], Awaitable[bool]]
+
+
+def rules_of(config: CoordinatorConfig, longest_lease: float) -> Rules:
+    return Rules(
+        lease=config.lease_timeout,
+        leads_for=config.renew_deadline_seconds,
+        drift=config.drift,
+        margin=config.takeover_margin,
+        longest_lease=longest_lease,
+        takeover_delay=config.takeover_delay,
+        renew_retry=min(1.0, config.request_timeout_seconds / 2),
+        min_mandate=config.min_epoch_duration,
+        max_mandate=config.max_epoch_duration,
+        mandate_end=config.mandate_end,
+        drain_timeout=config.drain_timeout,
+    )
+
+
+class Engine:
+    """Everything that happens on the coordinator's loop. `GlobalCoordinatorService` is its face to the user."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        namespace: str,
+        config: CoordinatorConfig,
+        longest_lease: float,
+        who: Identity,
+        clock: Clock,
+        random: Random,
+        draw_id: NewId,
+        bus: EventBus,
+        metrics: Metrics,
+        run_health_check: RunHealthCheck | None = None,
+    ) -> None:
+        self._root = store
+        self._namespace = namespace
+        self._config = config
+        self._who = who
+        self._clock = clock
+        self._random = random
+        self._draw_id = draw_id
+        self._bus = bus
+        self._metrics = metrics
+        self._run_health_check = run_health_check
+        self.rules = rules_of(config, longest_lease)
+        limited = TimeLimited(namespace_store(store, namespace), config.request_timeout_seconds, config.lease_timeout)
+        self.desk = LeaseDesk(limited, who, self.rules, clock, draw_id)
+        self._own = OwnRecord(limited, who, config.priority, clock, draw_id)
+        self._roster = Roster(limited, self._own, who, config.worker_timeout, clock)
+        self._list = MemberList(limited, draw_id)
+        self.breaker = CircuitBreaker(config.circuit_breaker)
+        self.contention = ContentionDetector(namespace, config.heartbeat_interval, config.contention)
+        self._health = HealthGate(config.unhealthy_after, config.healthy_after)
+        self.seats: list[Seat] = []
+        # The lease
+        self._tenure: Tenure | None = None
+        self._grant: Grant | None = None
+        self.lead: Lead | None = None
+        """The current or the last term of this process."""
+        self._turn: Turn | None = None
+        self._look_now = False
+        self._not_before: tuple[Reading, float] | None = None
+        self._election_began: Reading | None = None
+        self._renewal_changes: dict[str, object] = {}
+        self._announced: tuple[str | None, int] = (None, 0)
+        self._reported_damage: str | None = None
+        # The fleet
+        self.members: tuple[Member, ...] = ()
+        self._surveys = 0
+        self._rival = ("", 0, False)
+        # Running
+        self._poke = asyncio.Event()
+        self._beat: asyncio.Future[bool] | None = None
+        self._stopping = False
+        self._replaced: WorkerReplaced | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    # What the service asks
+
+    @property
+    def leader(self) -> tuple[str | None, int]:
+        """(leader, epoch) as last observed."""
+        return self._announced
+
+    @property
+    def replaced(self) -> WorkerReplaced | None:
+        return self._replaced
+
+    @property
+    def healthy(self) -> bool:
+        return self._health.healthy
+
+    def leave(self, reason: str, to: str | None = None) -> bool:
+        """Stop leading, politely. False: this process does not lead."""
+        if self._tenure is None or self._tenure.drain is not None:
+            return self._tenure is not None
+        self._update(leave=reason, leave_to=to)
+        return True
+
+    async def until_not_leading(self) -> None:
+        while self._tenure is not None:
+            await self._next_change()
+
+    def add_seat(self, seat: Seat) -> None:
+        self.seats.append(seat)
+        lead = self.lead
+        if lead is not None and self._tenure is not None and self._tenure.confirmed and lead.is_current():
+            seat.begin(lead)
+
+    def remove_seat(self, seat: Seat) -> Future[None] | None:
+        """The seat's leave-taking, if it was told that this process leads."""
+        self.seats.remove(seat)
+        return seat.finish(self.lead) if self.lead is not None else None
+
+    async def run(self) -> None:
+        """Until `request_stop()`, or until a newer process has our id."""
+        try:
+            await self._clock.sleep(
+                self._random.uniform(self._config.startup_jitter_min, self._config.startup_jitter_max)
+            )
+            self._spawn(self._beats())
+            if self._run_health_check is not None:
+                self._spawn(self._check_health(self._run_health_check))
+            while not self._is_done():
+                await self._next_action()
+            self._cancel_tasks()
+            await self._deregister()
+        finally:
+            self._cancel_tasks()
+            if self.lead is not None:
+                self.lead.end("stopped")
+            self._signal()
+
+    def request_stop(self) -> None:
+        """Leave politely: wind up, release, deregister; then `run` ends. Bounded by `drain_timeout` and some requests."""
+        self._stopping = True
+        self.leave("stopped")
+        self._poke.set()
+
+    async def _deregister(self) -> None:
+        if self._config.membership and self._replaced is None:
+            try:
+                await self._own.remove()
+            except StoreError as error:
+                self._failed(error)
+
+    def _is_done(self) -> bool:
+        return (self._stopping or self._replaced is not None) and self._tenure is None
+
+    # The lease loop
+
+    async def _next_action(self) -> None:
+        now = self._clock.read()
+        action = decide(self._knowledge(now), now)
+        if isinstance(action, Wait):
+            await self._rest(action.seconds, now)
+            return
+        try:
+            good = await self._do(action)
+        except StoreError as error:
+            self._failed(error)
+            good = False
+        if isinstance(action, Watch | Renew):
+            self._look_now = False
+            if self._beat is not None and not self._beat.done():
+                self._beat.set_result(good)
+        if not good and self._tenure is None:
+            # Nothing else paces a follower whose requests fail.
+            await self._rest(self.rules.renew_retry, self._clock.read())
+
+    async def _do(self, action: object) -> bool:
+        """True: as hoped, or at least the store answered."""
+        match action:
+            case Watch():
+                await self._watch()
+            case LookUpHistory():
+                await self.desk.look_up_history()
+            case Survey():
+                await self._survey()
+            case Stand():
+                return await self._stand(action)
+            case Confirm():
+                return await self._confirm()
+            case Renew(mandate=mandate):
+                return await self._renew(mandate)
+            case Refuse(request=request, reason=reason):
+                self._renewal_changes |= {
+                    "handoff": None,
+                    "refusal": Refusal(request_id=request.request_id, reason=reason),
+                }
+                return await self._renew(False)
+            case BeginDrain(reason=reason, to=to, pinned=pinned):
+                self._begin_drain(reason, to, pinned)
+            case Release(to=to, pinned=pinned):
+                await self._release(to, pinned)
+            case End(reason=reason):
+                self._end_term(reason)
+        return True
+
+    def _knowledge(self, now: Reading) -> Knowledge:
+        return Knowledge(
+            rules=self.rules,
+            uid=self._who.uid,
+            worker_id=self._who.worker_id,
+            sight=self.desk.sight,
+            turn=self._turn,
+            tenure=self._tenure,
+            may_stand=self._may_stand(now),
+            look_now=self._look_now,
+            look_every=self._config.standby_watch_interval if self._is_standby(now) else None,
+        )
+
+    def _may_stand(self, now: Reading) -> bool:
+        if self._stopping or self._replaced is not None or not self._health.healthy:
+            return False
+        return self._ready_in(now) <= 0 and self.breaker.status().state != "open"
+
+    def _ready_in(self, now: Reading) -> float:
+        """Seconds until this process may stand at all; those who start together wait for each other (EL-3)."""
+        waits = [0.0]
+        if self._not_before is not None:
+            waits.append(self._not_before[1] - now.follower_elapsed(self._not_before[0]))
+        if self._config.membership:
+            registered = self._own.registered
+            waits.append(
+                _LONGEST_REST if registered is None else self.rules.takeover_delay - now.follower_elapsed(registered)
+            )
+        return max(waits)
+
+    def _is_standby(self, now: Reading) -> bool:
+        """Are we next in rank? Only that one looks more often than at each heartbeat."""
+        sight = self.desk.sight
+        if not self.members or sight is None or not isinstance(sight.found, State):
+            return False
+        if self.breaker.status().state == "open" or sight.found.uid is None:
+            return False
+        heir = successor(self.members, sight.found.uid)
+        return heir is not None and heir.uid == self._who.uid
+
+    async def _rest(self, seconds: float | None, now: Reading) -> None:
+        """Until it is time, or something happens that may change the decision."""
+        if self._poke.is_set():
+            self._poke.clear()
+            return
+        ready = self._ready_in(now)
+        limit = _LONGEST_REST if seconds is None else seconds
+        if self._tenure is None and 0 < ready < limit:
+            limit = ready
+        try:
+            # A hair late rather than early: an early look would find that it is not time yet, and rest again.
+            async with asyncio.timeout(max(limit, 0.0) + 0.001):
+                await self._poke.wait()
+        except TimeoutError:
+            pass
+        self._poke.clear()
+
+    # As a follower
+
+    async def _watch(self) -> None:
+        sight = await self.desk.read()
+        found = sight.found
+        if isinstance(found, State):
+            self._reported_damage = None
+            if found.leader_id is not None:
+                self._announce(found.leader_id, found.epoch)
+            if self._config.membership and found.members_version != self._list.version and found.members_version:
+                await self._read_members(found.members_version)
+        elif isinstance(found, Damage):
+            self._report_damage(sight.mark, found.reason)
+        elif isinstance(found, TooNew):
+            self._report_damage(sight.mark, f"written by a newer tenure (schemaVersion {found.schema_version})")
+        elif isinstance(found, Absent) and found.history:
+            self._report_damage(sight.mark, f"state.json is gone, and epoch {found.history} was once granted")
+
+    async def _survey(self) -> None:
+        sight = self.desk.sight
+        assert sight is not None
+        if self._election_began is None:
+            self._election_began = self._clock.read()
+        if not self._config.membership:
+            delay = turn_delay(self.rules, sight, 0, self._random.random())
+            self._turn = Turn(sight.mark, delay, self._clock.read())
+            return
+        survey = await self._roster.survey()
+        lapsed = sight.found.uid if isinstance(sight.found, State) else None
+        place = steps(position([m for m in survey.members if m.uid != lapsed], self._who.uid))
+        jitter = self._random.random() / 4 if place else 0.0
+        self._turn = Turn(sight.mark, turn_delay(self.rules, sight, place, jitter), self._clock.read())
+
+    async def _stand(self, action: Stand) -> bool:
+        if self._election_began is None:
+            self._election_began = self._clock.read()
+        self._turn = None
+        grant = await self.desk.stand(action)
+        if grant is None:
+            return False
+        holding = Holding(grant.sent, self.rules.lasts, self.rules.leads_for)
+        self._grant = grant
+        self._tenure = Tenure(
+            epoch=grant.state.epoch,
+            holding=holding,
+            confirmed=False,
+            granted=grant.sent,
+            mandate_since=grant.sent,
+            pinned=grant.state.pinned,
+        )
+        return True
+
+    async def _confirm(self) -> bool:
+        tenure, grant = self._tenure, self._grant
+        assert tenure is not None
+        assert grant is not None
+        started = self._clock.read()
+        confirmed = await self.desk.confirm(grant, within=tenure.holding.leading(started))
+        if confirmed is None:
+            self._update(last_try=started)
+            return False
+        if not confirmed:
+            self._end_term("term-taken")
+            return True
+        lead = Lead(
+            namespace=self._namespace,
+            worker_id=self._who.worker_id,
+            epoch=tenure.epoch,
+            grant_id=grant.state.grant_id,
+            holding=tenure.holding,
+            clock=self._clock,
+            store=self._root,
+            draw_id=self._draw_id,
+        )
+        if lead.is_current():
+            self._promote(lead)
+        else:
+            self._end_term("too-late")
+        return True
+
+    def _promote(self, lead: Lead) -> None:
+        now = self._clock.read()
+        self.lead = lead
+        self._not_before = None
+        self._update(confirmed=True, last_try=None)
+        self._list.forget()
+        self._roster.forget_bodies()
+        self._metrics.election(now.leader_elapsed(self._election_began or now))
+        self._election_began = None
+        _log.info("%s leads %r, epoch %d", self._who.worker_id, self._namespace, lead.epoch)
+        self._announce(self._who.worker_id, lead.epoch)
+        self._bus.emit(CoordinatorPromoted(self._who.worker_id, lead.epoch, now.wall_ns / 1e9))
+        for seat in self.seats:
+            seat.begin(lead)
+        self._signal()
+
+    # As the leader
+
+    async def _renew(self, mandate: bool) -> bool:
+        lead = self.lead
+        tenure = self._tenure
+        assert lead is not None
+        assert tenure is not None
+        sent = self._clock.read()  # before anything is sent (E-1)
+        changes = dict(self._renewal_changes)
+        if mandate:
+            ends_at = sent.wall_ns + round(self.rules.max_mandate * 1e9)
+            changes |= {"mandate_ends_at": time_of_day(ends_at), "pinned": False}
+        lead.sending(sent, self.rules.lasts)
+        left = tenure.holding.leading(sent) if tenure.drain is None else tenure.holding.remaining(sent)
+        try:
+            # Never past the deadline: hooks must hear of the end in time.
+            async with asyncio.timeout(max(left, 0.0)):
+                standing = await self.desk.renew(sent, **changes)
+        except TimeoutError:
+            self._update(last_try=sent)
+            return False
+        if isinstance(standing, Taken | Spoilt):
+            self._end_term("taken" if isinstance(standing, Taken) else "damaged")
+            return True
+        if isinstance(standing, Held) and standing.sent is not None:
+            lead.confirmed(standing.sent, self.rules.lasts, self.rules.leads_for)
+            # What was confirmed may be an earlier write than the one just sent, without its changes.
+            landed = standing.sent is sent
+            self._update(holding=lead.holding, last_try=None if landed else sent, renew_now=not landed)
+            if landed:
+                self._renewed(changes, mandate, sent)
+        else:
+            self._update(last_try=sent)
+        mine = self.desk.mine
+        if mine is not None:
+            self._update(request=mine.request())
+        return isinstance(standing, Held)
+
+    def _renewed(self, changes: dict[str, object], mandate: bool, sent: Reading) -> None:
+        for name in changes:
+            if self._renewal_changes.get(name) is changes[name]:
+                del self._renewal_changes[name]
+        if mandate:
+            self._update(mandate_since=sent, pinned=False)
+            ends_at = sent.wall_ns / 1e9 + self.rules.max_mandate
+            assert self._tenure is not None
+            self._bus.emit(EpochRenewed(self._who.worker_id, self._tenure.epoch, ends_at))
+
+    def _begin_drain(self, reason: str, to: str | None, pinned: bool) -> None:
+        lead = self.lead
+        assert lead is not None
+        lead.end(reason)
+        self._update(drain=Drain(reason, self._clock.read(), to, pinned), leave=None, request=None)
+        self._demoted(lead, reason)
+        self._spawn(self._wind_up(lead))
+
+    async def _wind_up(self, lead: Lead) -> None:
+        """Wait for every hook to return; only then may the lease go."""
+        await asyncio.gather(*(asyncio.wrap_future(seat.finish(lead)) for seat in list(self.seats)))
+        tenure = self._tenure
+        if tenure is None or tenure.drain is None or tenure.epoch != lead.epoch:
+            return
+        to = tenure.drain.to
+        if to is None and self._config.membership:
+            to = await self._choose_successor()
+        tenure = self._tenure
+        if tenure is not None and tenure.drain is not None and tenure.epoch == lead.epoch:
+            self._update(drain=msgspec.structs.replace(tenure.drain, to=to, done=True))
+
+    async def _choose_successor(self) -> str | None:
+        """The first in rank whose own record says that it is healthy."""
+        others = [member for member in ranked(self.members) if member.uid != self._who.uid]
+        for member in others[:_MAX_SUCCESSORS_ASKED]:
+            try:
+                worker = await self._roster.look_at(member)
+            except StoreError as error:
+                self._failed(error)
+                return member.worker_id
+            if worker is not None and worker.healthy:
+                return member.worker_id
+        return None
+
+    async def _release(self, to: str | None, pinned: bool) -> None:
+        lead = self.lead
+        assert lead is not None
+        assert self._tenure is not None
+        reason = self._tenure.drain.reason if self._tenure.drain is not None else "released"
+        lead.sending(self._clock.read(), 0.0)
+        await self.desk.release(to, pinned)
+        # Others look at the lease at each heartbeat; whoever has just left lets them have it first.
+        wait = self._config.heartbeat_interval + self._config.heartbeat_jitter + 2 * self.rules.takeover_delay
+        self._not_before = (self._clock.read(), wait)
+        self._finish_term(reason)
+
+    def _end_term(self, reason: str) -> None:
+        """The lease is left to lapse. Hooks are told, and have until it does."""
+        lead = self.lead
+        tenure = self._tenure
+        assert tenure is not None
+        if tenure.confirmed and lead is not None:
+            if tenure.drain is None:
+                lead.end(reason)
+                self._demoted(lead, reason)
+                self._spawn(self._watch_hooks(lead, [seat.finish(lead) for seat in self.seats]))
+            elif not tenure.drain.done:
+                self._bus.emit(OverranLease(self._namespace, lead.epoch, "hooks that had not returned"))
+                _log.warning(
+                    "epoch %d of %r ended (%s) before its hooks had returned", lead.epoch, self._namespace, reason
+                )
+        self._finish_term(reason)
+
+    async def _watch_hooks(self, lead: Lead, hooks: list[Future[None]]) -> None:
+        waiting = [asyncio.wrap_future(hook) for hook in hooks]
+        if not waiting:
+            return
+        _, late = await asyncio.wait(waiting, timeout=lead.time_to_wind_up())
+        if late:
+            self._bus.emit(OverranLease(self._namespace, lead.epoch, f"{len(late)} hooks that had not returned"))
+            _log.warning(
+                "%d hooks for epoch %d of %r still run, and its lease has run out: another process may lead already",
+                len(late),
+                lead.epoch,
+                self._namespace,
+            )
+
+    def _finish_term(self, reason: str) -> None:
+        self._tenure = self._grant = None
+        self._renewal_changes.clear()
+        self._turn = None
+        self.desk.let_go()
+        self._signal()
+
+    def _demoted(self, lead: Lead, reason: str) -> None:
+        _log.info("%s no longer leads %r, epoch %d: %s", self._who.worker_id, self._namespace, lead.epoch, reason)
+        self._bus.emit(CoordinatorDemoted(self._who.worker_id, lead.epoch, reason))
+
+    # Heartbeats
+
+    async def _beats(self) -> None:
+        config = self._config
+        while True:
+            began = self._clock.read()
+            await self._one_beat(began)
+            took = self._clock.read().leader_elapsed(began)
+            pause = config.heartbeat_interval + self._random.uniform(0, config.heartbeat_jitter) - took
+            await self._clock.sleep(max(pause, config.heartbeat_interval / 10))
+
+    async def _one_beat(self, began: Reading) -> None:
+        allowed = self.breaker.allows(began)
+        if allowed:
+            self.breaker.begin(began)
+        lease_good = await self._lease_beat()
+        members_good = await self._member_beat() if allowed and self._config.membership else True
+        await self.desk.settle_debts()
+        now = self._clock.read()
+        took = now.leader_elapsed(began)
+        self._metrics.heartbeat(took, now.wall_ns / 1e9)
+        contention = self.contention.observe(took, now)
+        if contention is not None:
+            self._bus.emit(contention)
+        if lease_good and members_good:
+            if allowed:
+                self.breaker.succeeded(now)
+            self._bus.emit(WorkerHeartbeat(self._who.worker_id, now.wall_ns / 1e9))
+        elif self.breaker.failed(now):
+            count = self.breaker.status().failure_count
+            _log.warning("the store failed %d heartbeats of %r in a row: it gets a rest", count, self._namespace)
+            self._bus.emit(CircuitBreakerOpen(self._namespace, count))
+        self._poke.set()  # the breaker may let us stand now
+
+    async def _lease_beat(self) -> bool:
+        """Have the lease loop look or renew, and wait until it has."""
+        self._beat = asyncio.get_running_loop().create_future()
+        if self._tenure is not None:
+            self._update(renew_now=True)
+        else:
+            self._look_now = True
+        self._poke.set()
+        try:
+            async with asyncio.timeout(self._config.lease_timeout):
+                return await self._beat
+        except TimeoutError:
+            return False
+        finally:
+            self._beat = None
+
+    async def _member_beat(self) -> bool:
+        tenure, lead = self._tenure, self.lead
+        leading = tenure is not None and tenure.confirmed and lead is not None and lead.is_current()
+        first = self._own.registered is None
+        try:
+            await self._own.beat(leading=leading, epoch=self._announced[1], healthy=self._health.healthy)
+            if first and self._own.registered is not None:
+                self._metrics.worker_registered()
+            if leading and lead is not None:
+                await self._lead_fleet(lead)
+        except WorkerReplaced as replaced:
+            self._was_replaced(replaced)
+        except StoreError as error:
+            self._failed(error)
+            return False
+        return True
+
+    async def _lead_fleet(self, lead: Lead) -> None:
+        self._surveys += 1
+        if self._surveys % _BODIES_RENEWED_EVERY == 0 and len(self.members) <= _MAX_SUCCESSORS_ASKED:
+            self._roster.forget_bodies()
+        survey = await self._roster.survey()
+        before = {member.uid for member in self.members}
+        after = {member.uid for member in survey.members}
+        gone = len(before - after)
+        if gone:
+            self._metrics.worker_timed_out(gone)
+        await self._roster.remove(survey.forgotten)
+        self._set_members(survey.members)
+        await self._consider_rivals(survey.members)
+        if survey.members != self._list.members or self._list.version < 1:
+            version = max(self._list.version, self.desk.mine.members_version if self.desk.mine else 0) + 1
+            if lead.is_current() and await self._list.write(survey.members, lead.epoch, version):
+                self._renewal_changes["members_version"] = version
+
+    async def _consider_rivals(self, members: tuple[Member, ...]) -> None:
+        """Does a live, healthy worker rank better than we do? Asked of the record itself, once a candidate appears."""
+        tenure = self._tenure
+        if tenure is None:
+            return
+        place = position(members, self._who.uid)
+        best = next(iter(ranked(members)), None)
+        outranks = best is not None and best.priority > self._config.priority
+        rival = best if place > 0 and best is not None and best.uid != self._who.uid else None
+        if rival is not None and outranks:
+            uid, looked, fit = self._rival
+            if rival.uid != uid or self._surveys - looked >= _BODIES_RENEWED_EVERY:
+                worker = await self._roster.look_at(rival)
+                fit = worker is not None and worker.healthy and worker.priority > self._config.priority
+                self._rival = (rival.uid, self._surveys, fit)
+            if not fit:
+                rival, outranks = None, False
+        name = rival.worker_id if rival is not None else None
+        self._update(outranked_by=name if outranks else None, preceded_by=name)
+
+    async def _read_members(self, version: int) -> None:
+        if await self._list.read(version):
+            self._set_members(self._list.members)
+
+    def _set_members(self, members: tuple[Member, ...]) -> None:
+        if members == self.members:
+            return
+        self.members = members
+        self._bus.emit(WorkersUpdated(self._namespace, tuple(sorted(member.worker_id for member in members))))
+
+    def _was_replaced(self, replaced: WorkerReplaced) -> None:
+        if self._replaced is not None:
+            return
+        self._replaced = replaced
+        _log.warning("%s", replaced)
+        self._bus.emit(WorkerWasReplaced(self._namespace, self._who.worker_id))
+        self.leave("replaced")
+        self._poke.set()
+
+    async def _check_health(self, check: RunHealthCheck) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._config.health_check_interval):
+                    answer = bool(await check())
+            except Exception as error:
+                _log.debug("the health check of %r failed: %r", self._namespace, error)
+                answer = False
+            if self._health.observe(answer):
+                _log.warning("%s is %s", self._who.worker_id, "healthy again" if answer else "unhealthy")
+                if not answer:
+                    self.leave("unhealthy")
+                self._poke.set()
+            await self._clock.sleep(self._config.health_check_interval)
+
+    # Telling
+
+    def _announce(self, leader: str, epoch: int) -> None:
+        previous, known = self._announced
+        if (leader, epoch) == self._announced or epoch < known:
+            return
+        self._announced = (leader, epoch)
+        self._metrics.leader_changed()
+        self._bus.emit(LeaderChanged(self._namespace, previous, leader, epoch))
+        workers = tuple(sorted(member.worker_id for member in self.members))
+        self._bus.emit(CoordinatorElected(leader, epoch, workers))
+        self._signal()
+
+    def _report_damage(self, mark: str, reason: str) -> None:
+        if self._reported_damage == mark:
+            return
+        self._reported_damage = mark
+        _log.warning("the lease of %r is damaged: %s", self._namespace, reason)
+        self._bus.emit(LeaseDamaged(self._namespace, reason))
+
+    def _failed(self, error: StoreError) -> None:
+        self._metrics.store_failed(str(error))
+        if isinstance(error, ClockSkewed):
+            _log.warning("%s", error)
+            self._bus.emit(ClockSkew(self._namespace, str(error)))
+        else:
+            _log.debug("%r: %s", self._namespace, error)
+
+    def _update(self, **changes: object) -> None:
+        """Change what is known of our term, and have it looked at."""
+        if self._tenure is not None:
+            self._tenure = msgspec.structs.replace(self._tenure, **changes)
+            self._poke.set()
+
+    async def _next_change(self) -> None:
+        await self._changed.wait()
+
+    def _signal(self) -> None:
+        """Wake whoever waits for a change of leadership."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _cancel_tasks(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        assert inspect.iscoroutine(work)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a task of %r failed", self._namespace, exc_info=error)
+            self._bus.emit(LeaseDamaged(self._namespace, f"defect: {error!r}"))

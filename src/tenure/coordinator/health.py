@@ -1,0 +1,25 @@
+"""Is this worker fit to lead? With hysteresis: one bad answer deposes nobody, and one good one makes nobody fit."""
+
+from __future__ import annotations
+
+
+class HealthGate:
+    """Turns single answers into a judgement."""
+
+    def __init__(self, unhealthy_after: int, healthy_after: int) -> None:
+        self._unhealthy_after = unhealthy_after
+        self._healthy_after = healthy_after
+        self._in_a_row = 0
+        self.healthy = True
+
+    def observe(self, answer: bool) -> bool:
+        """Take one answer in; True if the judgement changed."""
+        if answer == self.healthy:
+            self._in_a_row = 0
+            return False
+        self._in_a_row += 1
+        needed = self._unhealthy_after if self.healthy else self._healthy_after
+        if self._in_a_row < needed:
+            return False
+        self.healthy, self._in_a_row = answer, 0
+        return True

@@ -1,0 +1,96 @@
+"""Tells subscribers that a term began or ended, on the loop on which they subscribed.
+
+For each subscriber: one call at a time, in order; no `on_stop_being_coordinator` without its `on_become_coordinator`; a
+call that is still waiting when its term ends is dropped. What a subscriber raises is logged and harms nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Protocol
+
+from tenure.coordinator.lead import Lead
+
+_log = logging.getLogger("tenure.coordinator")
+
+
+class Subscriber(Protocol):
+    """What a plugin gives to `subscribe()`. Both may be plain functions or coroutines.
+
+    `on_become_coordinator` may run for as long as the term does: it is cancelled when leadership ends, and
+    `on_stop_being_coordinator` is called when it has returned.
+    """
+
+    def on_become_coordinator(self, lead: Lead) -> Awaitable[None] | None: ...
+
+    def on_stop_being_coordinator(self) -> Awaitable[None] | None: ...
+
+
+class Seat:
+    """One subscriber, and its loop."""
+
+    def __init__(self, subscriber: Subscriber, loop: asyncio.AbstractEventLoop) -> None:
+        self.subscriber = subscriber
+        self._loop = loop
+        self._begun: Lead | None = None
+        self._becoming: asyncio.Task[None] | None = None
+        self._last: asyncio.Task[None] | None = None
+
+    # On the coordinator's loop
+
+    def begin(self, lead: Lead) -> None:
+        self._post(self._start, lead)
+
+    def finish(self, lead: Lead) -> Future[None]:
+        """Done when the subscriber has nothing left to do for this term."""
+        done: Future[None] = Future()
+        if not self._post(self._stop, lead, done):
+            done.set_result(None)  # its loop is closed: nothing runs there any more
+        return done
+
+    def _post(self, call: Callable[..., None], *arguments: object) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            return False
+        return True
+
+    # On the subscriber's loop
+
+    def _start(self, lead: Lead) -> None:
+        self._becoming = self._last = self._loop.create_task(self._become(lead, self._last))
+
+    def _stop(self, lead: Lead, done: Future[None]) -> None:
+        self._last = self._loop.create_task(self._wind_up(lead, self._becoming, done))
+
+    async def _become(self, lead: Lead, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        if not lead.is_current():
+            return
+        self._begun = lead
+        await self._call("on_become_coordinator", lambda: self.subscriber.on_become_coordinator(lead))
+
+    async def _wind_up(self, lead: Lead, becoming: asyncio.Task[None] | None, done: Future[None]) -> None:
+        try:
+            if becoming is not None and not becoming.done():
+                becoming.cancel()
+                await asyncio.wait([becoming])
+            if self._begun is lead:
+                self._begun = None
+                await self._call("on_stop_being_coordinator", self.subscriber.on_stop_being_coordinator)
+        finally:
+            if not done.done():
+                done.set_result(None)
+
+    async def _call(self, name: str, hook: Callable[[], Awaitable[None] | None]) -> None:
+        try:
+            result = hook()
+            if inspect.isawaitable(result):
+                await result
+        except Exception:
+            _log.exception("%s of %s failed", name, type(self.subscriber).__name__)

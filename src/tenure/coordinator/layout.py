@@ -1,0 +1,46 @@
+"""Where a namespace's objects lie. See EL-8 in docs/requirements.md."""
+
+from __future__ import annotations
+
+from tenure.errors import ConfigError
+from tenure.store import Prefixed, Store, encode_name
+
+STATE = "state.json"
+METADATA = "metadata.json"
+MEMBERS = "members.json"
+TERMS = "terms/"
+WORKERS = "workers/"
+DAMAGED = "damaged/"
+RESERVED = "plugin="
+"""Keys of a database that begin so are tenure's own."""
+MAX_NAMESPACE_CHARACTERS = 64
+MAX_WORKER_ID_CHARACTERS = 64
+
+
+def check_name(field: str, name: str, limit: int) -> str:
+    if not isinstance(name, str) or not name or len(name) > limit or not name.isprintable():
+        raise ConfigError(f"{field} is {name!r}: give 1 to {limit} printable characters")
+    return name
+
+
+def folder_of(namespace: str) -> str:
+    check_name("namespace", namespace, MAX_NAMESPACE_CHARACTERS)
+    return f"plugin=coordinator/namespace={encode_name(namespace)}/"
+
+
+def namespace_store(store: Store, namespace: str) -> Store:
+    return Prefixed(store, folder_of(namespace))
+
+
+def term_key(epoch: int) -> str:
+    return f"{TERMS}{epoch:020d}.json"
+
+
+def epoch_of(key: str) -> int | None:
+    """The epoch in the name of a term record; `None` for what is not one."""
+    number = key.removeprefix(TERMS).removesuffix(".json")
+    return int(number) if len(number) == 20 and number.isascii() and number.isdigit() else None
+
+
+def worker_key(worker_id: str) -> str:
+    return f"{WORKERS}worker={encode_name(worker_id)}.json"

@@ -1,0 +1,294 @@
+"""Who is in the fleet: this process's own record, and everyone's liveness (rules E-7 and E-8).
+
+Liveness is judged by the store's clock alone: the times of a listing are compared with the time of our own fresh
+record in the same listing, never with a clock of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from tenure.clock import Clock, Reading
+from tenure.coordinator.layout import MEMBERS, WORKERS, worker_key
+from tenure.coordinator.lease import Identity
+from tenure.election.records import (
+    MAX_MEMBERS_BYTES,
+    MAX_RECORD_BYTES,
+    Member,
+    Members,
+    TooNew,
+    Worker,
+    decode,
+    encode,
+    time_of_day,
+)
+from tenure.entropy import NewId
+from tenure.errors import NotFound, StoreError, StoreUnavailable, WorkerReplaced
+from tenure.store import Applied, Entry, Outcome, Rejected, Store, Stored, Unknown, Version
+
+MAX_BODIES_PER_SURVEY = 200
+MAX_REMOVALS_PER_SURVEY = 100
+_AT_ONCE = 16
+_TRIES = 3
+_LISTED_TO_THE_SECOND = 1.0
+"""Some stores' listings show whole seconds."""
+
+
+class OwnRecord:
+    """This process's line in the register: written at each heartbeat, by compare-and-swap on its last version."""
+
+    def __init__(self, store: Store, who: Identity, priority: int, clock: Clock, draw_id: NewId) -> None:
+        self._store = store
+        self._who = who
+        self._priority = priority
+        self._clock = clock
+        self._draw_id = draw_id
+        self._key = worker_key(who.worker_id)
+        self._version: Version | None = None
+        self._ordinal = 0
+        self._registered_at = ""
+        self._last_id = ""
+        self.registered: Reading | None = None
+        """Since when; `None`: not yet."""
+        self.written: Reading | None = None
+        """When the record in the store was sent."""
+
+    @property
+    def key(self) -> str:
+        return self._key
+
+    async def beat(self, *, leading: bool, epoch: int, healthy: bool) -> None:
+        """Write it. Raises `StoreError` if that failed, and `WorkerReplaced` if a newer start has our id."""
+        if self.registered is None:
+            await self._find_ordinal()
+        for _ in range(_TRIES):
+            sent = self._clock.read()
+            outcome = await self._write(encode(self._record(sent, leading, epoch, healthy)))
+            if not isinstance(outcome, Applied):
+                outcome = await self._settle()
+            if isinstance(outcome, Unknown):
+                raise outcome.error
+            if isinstance(outcome, Applied):
+                self._version = outcome.version
+                self.written = sent
+                if self.registered is None:
+                    self.registered = self._clock.read()
+                return
+        # Rejected each time: the store works, and others keep writing our record. The next heartbeat tries again.
+
+    def _record(self, sent: Reading, leading: bool, epoch: int, healthy: bool) -> Worker:
+        self._last_id = self._draw_id()
+        now = time_of_day(sent.wall_ns)
+        self._registered_at = self._registered_at or now
+        return Worker(
+            write_id=self._last_id,
+            worker_id=self._who.worker_id,
+            uid=self._who.uid,
+            ordinal=self._ordinal,
+            registered_at=self._registered_at,
+            last_heartbeat=now,
+            is_coordinator=leading,
+            epoch=epoch,
+            priority=self._priority,
+            healthy=healthy,
+        )
+
+    async def remove(self) -> None:
+        """On leaving. If it lands late, on a process that started meanwhile under this id, that one writes again."""
+        if self.registered is not None:
+            await self._store.delete(self._key)
+
+    async def _find_ordinal(self) -> None:
+        """One above the process that had this id before us."""
+        if self._ordinal:
+            return
+        try:
+            stored = await self._store.get(self._key)
+        except NotFound:
+            self._ordinal, self._version = 1, None
+            return
+        assert isinstance(stored, Stored)
+        self._ordinal = _ordinal_in(stored.body) + 1
+        self._version = stored.version
+
+    async def _write(self, body: bytes) -> Outcome:
+        if self._version is None:
+            return await self._store.create(self._key, body)
+        return await self._store.replace(self._key, body, self._version)
+
+    async def _settle(self) -> Outcome:
+        """Rejected or unknown: see whose record it is now (E-8)."""
+        try:
+            stored = await self._store.get(self._key)
+        except NotFound:
+            self._version = None  # cleaned away while we were silent
+            return Rejected()
+        except StoreError as error:
+            return Unknown(error)
+        assert isinstance(stored, Stored)
+        record = decode(stored.body, Worker)
+        if isinstance(record, TooNew):
+            raise WorkerReplaced(
+                f"the record of worker {self._who.worker_id!r} was written by a newer tenure: it has our id"
+            )
+        if isinstance(record, Worker) and record.uid == self._who.uid:
+            self._version = stored.version
+            return Applied(stored.version) if record.write_id == self._last_id else Rejected()
+        theirs = _ordinal_in(stored.body)
+        if self.registered is None:
+            self._ordinal = max(self._ordinal, theirs + 1)  # both are starting: the later one goes above
+        elif isinstance(record, Worker) and (theirs, record.uid) > (self._ordinal, self._who.uid):
+            raise WorkerReplaced(
+                f"worker id {self._who.worker_id!r} is used by a process that started later: this one has stopped; "
+                "give each process an id of its own"
+            )
+        self._version = stored.version
+        return Rejected()
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """One listing of the fleet."""
+
+    members: tuple[Member, ...]
+    gone: tuple[str, ...]
+    """Keys of records that are older than the timeout."""
+    forgotten: tuple[str, ...]
+    """Keys so old that they may be removed."""
+
+
+class Roster:
+    """Who is alive, from one LIST."""
+
+    def __init__(self, store: Store, own: OwnRecord, who: Identity, timeout: float, clock: Clock) -> None:
+        self._store = store
+        self._own = own
+        self._who = who
+        self._timeout = timeout
+        self._clock = clock
+        self._bodies: dict[str, Worker | None] = {}
+
+    async def survey(self) -> Survey:
+        """Raises `StoreError`, also if our own record is not in the listing: nothing could be judged by it."""
+        entries = {entry.key: entry async for entry in self._store.list(WORKERS)}
+        now = self._clock.read()
+        own = entries.get(self._own.key)
+        written = self._own.written
+        if own is None or written is None:
+            raise StoreUnavailable("our own worker record is not in the listing yet")
+        since = now.follower_elapsed(written)
+        age = {key: (own.modified - entry.modified).total_seconds() + since for key, entry in entries.items()}
+        limit = self._timeout + _LISTED_TO_THE_SECOND
+        live = {key: entry for key, entry in entries.items() if age[key] <= limit or key == self._own.key}
+        await self._read_bodies(live)
+        return Survey(
+            members=tuple(
+                Member(body.worker_id, body.uid, body.priority)
+                for key in sorted(live)
+                if (body := self._bodies.get(key)) is not None
+            ),
+            gone=tuple(sorted(entries.keys() - live.keys())),
+            forgotten=tuple(sorted(key for key in entries if age[key] > 2 * limit and key != self._own.key)),
+        )
+
+    async def remove(self, keys: tuple[str, ...]) -> None:
+        """A worker that was only very late writes its record again: it finds it absent, and says so."""
+        if keys:
+            await self._store.delete(*keys[:MAX_REMOVALS_PER_SURVEY])
+
+    async def look_at(self, member: Member) -> Worker | None:
+        """That worker's record as it is now; `None` if it cannot be read."""
+        body = await self._body(worker_key(member.worker_id))
+        return body if body is not None and body.uid == member.uid else None
+
+    def forget_bodies(self) -> None:
+        """A worker that restarts under its old id may have another priority."""
+        self._bodies.clear()
+
+    async def _read_bodies(self, live: Mapping[str, Entry]) -> None:
+        for key in [key for key in self._bodies if key not in live]:
+            del self._bodies[key]
+        unread = [
+            key for key, entry in sorted(live.items()) if key not in self._bodies and entry.size <= MAX_RECORD_BYTES
+        ][:MAX_BODIES_PER_SURVEY]
+        for start in range(0, len(unread), _AT_ONCE):
+            batch = unread[start : start + _AT_ONCE]
+            for key, body in zip(batch, await asyncio.gather(*map(self._body, batch)), strict=True):
+                self._bodies[key] = body
+
+    async def _body(self, key: str) -> Worker | None:
+        try:
+            stored = await self._store.get(key)
+        except NotFound:
+            return None
+        assert isinstance(stored, Stored)
+        record = decode(stored.body, Worker)
+        # What does not fit is not a member; its record grows old and is removed like any other.
+        return record if isinstance(record, Worker) and worker_key(record.worker_id) == key else None
+
+
+class MemberList:
+    """`members.json`: written by the leader when the fleet changes, read by the others when the lease says so."""
+
+    def __init__(self, store: Store, draw_id: NewId) -> None:
+        self._store = store
+        self._draw_id = draw_id
+        self._stored: Version | None = None
+        self._looked = False
+        self.members: tuple[Member, ...] = ()
+        self.version = -1
+        """As named by the lease; -1: never read."""
+
+    async def read(self, version: int) -> bool:
+        """Fetch it because the lease names `version`. True if the members changed. Raises `StoreError`."""
+        try:
+            stored = await self._store.get(MEMBERS)
+        except NotFound:
+            return False
+        assert isinstance(stored, Stored)
+        self._stored, self._looked = stored.version, True
+        record = decode(stored.body, Members, MAX_MEMBERS_BYTES)
+        self.version = version
+        if not isinstance(record, Members) or record.members == self.members:
+            return False
+        self.members = record.members
+        return True
+
+    async def write(self, members: tuple[Member, ...], epoch: int, version: int) -> bool:
+        """As the leader of `epoch`. False: not written; another try comes with the next heartbeat."""
+        if not self._looked:
+            await self._find(epoch)
+        record = Members(write_id=self._draw_id(), epoch=epoch, version=version, members=members)
+        body = encode(record)
+        if self._stored is None:
+            outcome = await self._store.create(MEMBERS, body)
+        else:
+            outcome = await self._store.replace(MEMBERS, body, self._stored)
+        if not isinstance(outcome, Applied):
+            self._looked = False
+            return False
+        self._stored, self.members, self.version = outcome.version, members, version
+        return True
+
+    def forget(self) -> None:
+        """A new term begins: what is stored may be another leader's."""
+        self._looked = False
+
+    async def _find(self, epoch: int) -> None:
+        try:
+            stored = await self._store.get(MEMBERS)
+        except NotFound:
+            self._stored, self._looked = None, True
+            return
+        assert isinstance(stored, Stored)
+        record = decode(stored.body, Members, MAX_MEMBERS_BYTES)
+        if isinstance(record, TooNew) or (isinstance(record, Members) and record.epoch > epoch):
+            raise StoreUnavailable(f"{MEMBERS} was written by a later leader")
+        self._stored, self._looked = stored.version, True
+
+
+def _ordinal_in(body: bytes) -> int:
+    record = decode(body, Worker)
+    return record.ordinal if isinstance(record, Worker) else 0

@@ -1,0 +1,165 @@
+"""What can be read about a namespace by anybody, without taking part in it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.coordinator.layout import MEMBERS, METADATA, STATE, WORKERS, worker_key
+from tenure.election.records import (
+    MAX_MEMBERS_BYTES,
+    MAX_RECORD_BYTES,
+    Damage,
+    Members,
+    Metadata,
+    State,
+    TooNew,
+    Worker,
+    decode,
+    decode_state,
+)
+from tenure.errors import NotFound
+from tenure.store import Store, Stored
+
+MAX_WORKERS_READ = 5000
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """One worker, as its record says. `age_seconds` is by the store's clock, against the newest record there."""
+
+    worker_id: str
+    age_seconds: float
+    active: bool
+    priority: int
+    healthy: bool
+    is_leader: bool
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A namespace as the store shows it."""
+
+    namespace: str
+    leader: str | None
+    epoch: int
+    lease_seconds: float | None
+    lease_remaining_seconds: float | None
+    """At most: a renewal was seen within this look. `None`: it was not watched for long enough to say."""
+    workers: tuple[WorkerStatus, ...]
+    successor: str | None
+    elected_at: str
+    mandate_ends_at: str
+    renewals: int
+    problem: str | None
+    """What is wrong with the lease, if something is."""
+
+
+async def read_state(store: Store) -> State | Damage | TooNew | None:
+    """The lease; `None` if there is none. Raises `StoreError`."""
+    try:
+        stored = await store.get(STATE)
+    except NotFound:
+        return None
+    assert isinstance(stored, Stored)
+    return decode_state(stored.body)
+
+
+async def read_leader(store: Store) -> str | None:
+    state = await read_state(store)
+    return state.leader_id if isinstance(state, State) else None
+
+
+async def read_worker_timeout(store: Store) -> float | None:
+    """What the namespace was founded with."""
+    try:
+        stored = await store.get(METADATA)
+    except NotFound:
+        return None
+    assert isinstance(stored, Stored)
+    metadata = decode(stored.body, Metadata)
+    ms = metadata.timing.get("worker_timeout") if isinstance(metadata, Metadata) else None
+    return ms / 1000 if ms is not None else None
+
+
+async def read_members(store: Store) -> tuple[str, ...]:
+    """The members that the leader last wrote down."""
+    try:
+        stored = await store.get(MEMBERS)
+    except NotFound:
+        return ()
+    assert isinstance(stored, Stored)
+    members = decode(stored.body, Members, MAX_MEMBERS_BYTES)
+    return tuple(member.worker_id for member in members.members) if isinstance(members, Members) else ()
+
+
+async def read_workers(store: Store, worker_timeout: float) -> list[str]:
+    """The ids of the workers whose records are fresh, against the freshest."""
+    return sorted(worker.worker_id for worker in await list_workers(store, worker_timeout) if worker.active)
+
+
+async def list_workers(store: Store, worker_timeout: float, leader: str | None = None) -> tuple[WorkerStatus, ...]:
+    entries = [entry async for entry in store.list(WORKERS) if entry.size <= MAX_RECORD_BYTES]
+    if not entries:
+        return ()
+    newest = max(entry.modified for entry in entries)
+    found: list[WorkerStatus] = []
+    for entry in entries[:MAX_WORKERS_READ]:
+        try:
+            stored = await store.get(entry.key)
+        except NotFound:
+            continue
+        assert isinstance(stored, Stored)
+        worker = decode(stored.body, Worker)
+        if not isinstance(worker, Worker) or worker_key(worker.worker_id) != entry.key:
+            continue
+        age = (newest - entry.modified).total_seconds()
+        found.append(
+            WorkerStatus(
+                worker_id=worker.worker_id,
+                age_seconds=age,
+                active=age <= worker_timeout,
+                priority=worker.priority,
+                healthy=worker.healthy,
+                is_leader=worker.worker_id == leader,
+            )
+        )
+    return tuple(sorted(found, key=lambda worker: (not worker.is_leader, -worker.priority, worker.worker_id)))
+
+
+async def read_status(store: Store, namespace: str, clock: Clock, *, watch_seconds: float = 0.0) -> Status:
+    """Everything that a look from outside can show. `store` is the namespace's.
+
+    Nobody's wall clock is believed: how long the lease is still good for can only be bounded, by the time since it was
+    first seen as it is.
+    """
+    state = await read_state(store)
+    first_seen = clock.read()
+    if watch_seconds > 0:
+        await clock.sleep(watch_seconds)
+        again = await read_state(store)
+        if isinstance(again, State) and isinstance(state, State) and again.leader_write_id != state.leader_write_id:
+            first_seen = clock.read()
+        state = again
+    timeout = await read_worker_timeout(store) or 20.0
+    leader = state.leader_id if isinstance(state, State) else None
+    workers = await list_workers(store, timeout, leader)
+    held = isinstance(state, State) and leader is not None
+    problem = None
+    if isinstance(state, Damage):
+        problem = state.reason
+    elif isinstance(state, TooNew):
+        problem = f"written by a newer tenure (schemaVersion {state.schema_version})"
+    lease = state.lease_seconds if isinstance(state, State) else None
+    left = max(0.0, lease - clock.read().follower_elapsed(first_seen)) if held and lease is not None else None
+    return Status(
+        namespace=namespace,
+        leader=leader,
+        epoch=state.epoch if isinstance(state, State) else 0,
+        lease_seconds=lease,
+        lease_remaining_seconds=left,
+        workers=workers,
+        successor=state.successor if isinstance(state, State) else None,
+        elected_at=state.elected_at if isinstance(state, State) else "",
+        mandate_ends_at=state.mandate_ends_at if isinstance(state, State) else "",
+        renewals=state.renewals if isinstance(state, State) else 0,
+        problem=problem,
+    )

@@ -1,0 +1,453 @@
+"""One coordinator per namespace and process: leader, epoch, members, and whoever wants to be told of them.
+
+Guarantee: while `is_leader()` is true here, it is false in every other process of the namespace (under the assumptions
+of `tenure.election`). One heartbeat serves every subscriber of this process.
+
+Assumption: `start()` was called, and the store is the one that the rest of the fleet uses.
+
+Not guaranteed: that code which ignores cancellation has stopped when the lease passes on. It is reported, and fenced
+writes (`lead.put`) protect what it writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import weakref
+from collections.abc import AsyncIterator
+
+from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.coordinator.agreement import agree
+from tenure.coordinator.breaker import CircuitBreaker, CircuitBreakerStatus
+from tenure.coordinator.config import CoordinatorConfig, Hosting
+from tenure.coordinator.engine import Engine
+from tenure.coordinator.events import ConfigDiffers, EventBus, EventStream, Handler, LoopStalled, Subscription
+from tenure.coordinator.hooks import Seat, Subscriber
+from tenure.coordinator.layout import folder_of, namespace_store
+from tenure.coordinator.lead import Lead
+from tenure.coordinator.lease import Identity
+from tenure.coordinator.loop_watch import LoopWatch
+from tenure.coordinator.metrics import CoordinatorMetrics, Metrics
+from tenure.coordinator.outside import Handover, ask_for_handover
+from tenure.coordinator.reading import read_leader, read_workers
+from tenure.coordinator.runner import LoopRunner, Runner, ThreadRunner
+from tenure.coordinator.scope import LeadershipScope, OnLoss
+from tenure.entropy import NewId, Random, new_id
+from tenure.errors import ConfigError, CoordinationError, ForkedProcess, RequestRefused, WorkerReplaced
+from tenure.store import Store
+from tenure.store.limited import TimeLimited
+
+_log = logging.getLogger("tenure.coordinator")
+
+
+class GlobalCoordinatorService:
+    """The coordinator of one namespace in this process. Made by `Database.get_global_coordinator()`.
+
+    Plain calls (`is_leader`, `get_epoch`, `get_metrics`, …) make no request and may come from any thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        namespace: str = "default",
+        config: CoordinatorConfig | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        random: Random | None = None,
+        draw_id: NewId = new_id,
+    ) -> None:
+        folder_of(namespace)  # refuses a name that cannot be one
+        self.config = config if config is not None else CoordinatorConfig()
+        self.config.check_provider(store.info.provider)
+        self.namespace = namespace
+        self._store = store
+        self._clock = clock
+        self._random = random if random is not None else Random()
+        self._draw_id = draw_id
+        started = clock.read()
+        self.worker_id = self.config.worker_id or f"worker-{started.wall_ns // 1_000_000}-{draw_id()[:8]}"
+        self._who = Identity(self.worker_id, draw_id())
+        self._bus = EventBus(self.config.event_buffer_size, _log)
+        self._metrics = Metrics(self.config.metrics_buffer_size, started.wall_ns / 1e9)
+        self._idle_breaker = CircuitBreaker(self.config.circuit_breaker)
+        self._seats: list[Seat] = []
+        self._engine: Engine | None = None
+        self._runner: Runner | None = None
+        self._user_loop: asyncio.AbstractEventLoop | None = None
+        self._over = asyncio.Event()
+        self._starting = asyncio.Lock()
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<GlobalCoordinatorService {self.namespace!r} as {self.worker_id!r}>"
+
+    # Who leads
+
+    def is_leader(self, worker_id: str | None = None) -> bool:
+        """Does this process lead, at this instant? A local comparison, with no request.
+
+        With another worker's id: was it the leader when the lease was last looked at? That is advice, not a promise.
+        """
+        if os.getpid() != self._pid:
+            return False
+        if worker_id is not None and worker_id != self.worker_id:
+            return self._engine is not None and self._engine.leader[0] == worker_id
+        return self.lead is not None
+
+    @property
+    def is_coordinator(self) -> bool:
+        """The same as `is_leader()`."""
+        return self.is_leader()
+
+    @property
+    def lead(self) -> Lead | None:
+        """The leadership of this process, with epoch, time left and fenced writes; `None` if it does not lead."""
+        engine = self._engine
+        lead = engine.lead if engine is not None else None
+        return lead if lead is not None and lead.is_current() else None
+
+    @property
+    def holds_lease(self) -> bool:
+        """Is the lease still ours? True for a while after `is_leader()` turned false, in which hooks finish."""
+        engine = self._engine
+        return engine is not None and engine.lead is not None and engine.lead.holds()
+
+    def get_epoch(self) -> int:
+        """The highest epoch that this process has seen; 0 before the first."""
+        self._check_process()
+        return self._engine.leader[1] if self._engine is not None else 0
+
+    async def get_leader(self, *, fresh: bool = False) -> str | None:
+        """Who leads, as last observed; `fresh=True` reads the store."""
+        self._check_process()
+        if fresh:
+            return await read_leader(self._scoped())
+        return self._engine.leader[0] if self._engine is not None else None
+
+    async def current_leader(self) -> str | None:
+        """The same as `get_leader()`."""
+        return await self.get_leader()
+
+    async def get_active_workers(self, *, fresh: bool = False) -> list[str]:
+        """Who is alive, as last observed; `fresh=True` lists the store. Empty in election-only mode."""
+        self._check_process()
+        if fresh and self.config.membership:
+            return await read_workers(self._scoped(), self.config.worker_timeout)
+        members = self._engine.members if self._engine is not None else ()
+        return sorted(member.worker_id for member in members)
+
+    def get_metrics(self) -> CoordinatorMetrics:
+        """What was counted since this coordinator was made."""
+        self._check_process()
+        contention = self._engine.contention.events if self._engine is not None else 0
+        return self._metrics.snapshot(breaker=self.get_circuit_breaker_status(), contention_events=contention)
+
+    def get_circuit_breaker_status(self) -> CircuitBreakerStatus:
+        self._check_process()
+        return (self._engine.breaker if self._engine is not None else self._idle_breaker).status()
+
+    @property
+    def running(self) -> bool:
+        return self._runner is not None
+
+    # Life
+
+    async def start(self) -> None:
+        """Join the fleet. Returns as soon as the heartbeat runs; use `leadership()` to wait until this process leads.
+
+        Raises `ConfigConflict` if the namespace was founded with other rules, and `StoreError` if it cannot be reached.
+        """
+        self._check_process()
+        async with self._starting:
+            if self._runner is not None:
+                return
+            agreement = await agree(self._scoped(), self.namespace, self.config, self._clock, self._draw_id)
+            for field, ours, theirs in agreement.differences:
+                _log.warning("%s is %s here, and %r was founded with %s", field, ours, self.namespace, theirs)
+                self._bus.emit(ConfigDiffers(self.namespace, field, ours, theirs))
+            self._user_loop = asyncio.get_running_loop()
+            engine = Engine(
+                store=self._store,
+                namespace=self.namespace,
+                config=self.config,
+                longest_lease=agreement.longest_lease,
+                who=self._who,
+                clock=self._clock,
+                random=self._random,
+                draw_id=self._draw_id,
+                bus=self._bus,
+                metrics=self._metrics,
+                run_health_check=self._run_health_check if self.config.health_check is not None else None,
+            )
+            engine.seats = list(self._seats)
+            self._engine = engine
+            self._over.clear()
+            on_thread = self.config.hosting is Hosting.THREAD
+            runner = ThreadRunner(f"tenure-{self.namespace}", _releasing(self)) if on_thread else LoopRunner()
+            runner.start(self._main)
+            self._runner = runner
+            _services.add(self)
+
+    async def stop(self) -> None:
+        """Leave the fleet: wind up, release the lease, deregister. Bounded by `drain_timeout` and a few requests."""
+        self._check_process()
+        runner, engine = self._runner, self._engine
+        if runner is None or engine is None:
+            return
+        self._runner = None
+        try:
+            async with asyncio.timeout(self._patience()):
+                runner.tell(engine.request_stop)
+                await runner.ended()
+        except TimeoutError:
+            _log.warning("stopping %r took too long: its lease is left to lapse", self.namespace)
+            runner.cancel()
+        # A new start is a new process as far as the protocol is concerned.
+        self._who = Identity(self.worker_id, self._draw_id())
+
+    async def step_down(self) -> None:
+        """Stop leading, once the hooks have returned, and let another take over. This worker stays in the fleet.
+
+        Raises `RequestRefused` if this process does not lead.
+        """
+        await self._leave_to(None)
+
+    async def transfer(self, to: str, *, force: bool = False, timeout: float = 30.0) -> Handover:
+        """Hand leadership to the worker `to`, and wait until it leads.
+
+        Works from any worker: the leader sees the request at its next renewal. Raises `RequestRefused` saying why not.
+        """
+        self._check_process()
+        return await ask_for_handover(
+            self._scoped(),
+            self.namespace,
+            by=self.worker_id,
+            to=to,
+            force=force,
+            timeout=timeout,
+            clock=self._clock,
+            draw_id=self._draw_id,
+        )
+
+    # Being told
+
+    def subscribe(self, plugin: Subscriber) -> None:
+        """Tell `plugin` when this process begins and stops leading, on the loop that is running now."""
+        self._check_process()
+        for name in ("on_become_coordinator", "on_stop_being_coordinator"):
+            if not callable(getattr(plugin, name, None)):
+                raise ConfigError(f"{type(plugin).__name__} has no method {name}: a subscriber needs both hooks")
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ConfigError("subscribe() must be called where an event loop runs: the hooks run on it") from None
+        seat = Seat(plugin, loop)
+        self._seats.append(seat)
+        if self._runner is not None and self._engine is not None:
+            self._runner.tell(self._engine.add_seat, seat)
+
+    def unsubscribe(self, plugin: Subscriber) -> None:
+        """Forget `plugin`; if this process leads, it is told that it stopped."""
+        self._check_process()
+        for seat in [seat for seat in self._seats if seat.subscriber is plugin]:
+            self._seats.remove(seat)
+            if self._runner is not None and self._engine is not None:
+                self._runner.tell(self._engine.remove_seat, seat)
+
+    def on(self, name: str, handler: Handler) -> Subscription:
+        """Call `handler(event)` for every event called `name`, on the loop that is running now."""
+        self._check_process()
+        return self._bus.on(name, handler)
+
+    def off(self, name: str, handler: Handler) -> bool:
+        return self._bus.off(name, handler)
+
+    def events(self, *names: str) -> EventStream:
+        """`async for event in coordinator.events("leader:changed"):`; a slow reader loses the oldest and is told."""
+        self._check_process()
+        return self._bus.events(*names)
+
+    # Leading as a scope
+
+    def leadership(self) -> LeadershipScope:
+        """Wait until this process leads, run the body, and give leadership back at its end.
+
+            async with coordinator.leadership() as lead:
+                await work(lead.epoch)
+
+        The body is cancelled when the lease can no longer be trusted; the scope then raises `LeadershipLost`.
+        """
+        self._check_started()
+        return LeadershipScope(self)
+
+    async def terms(self) -> AsyncIterator[Lead]:
+        """One `Lead` after another, for as long as the loop goes on.
+
+        async for lead in coordinator.terms():
+            async with lead:        # cancelled, quietly, when this term ends; then comes the next one
+                await work(lead.epoch)
+        """
+        self._check_started()
+        while True:
+            scope = LeadershipScope(self, OnLoss.SUPPRESS)
+            lead = await scope.acquire()
+            lead.scope = scope
+            try:
+                yield lead
+            finally:
+                await scope.close()
+
+    async def leave(self, reason: str) -> None:
+        """Stop leading, if this process does, and return when it has."""
+        runner, engine = self._runner, self._engine
+        if runner is not None and engine is not None:
+            try:
+                await runner.ask(_leave(engine, reason, None))
+            except RuntimeError:
+                pass  # its thread has ended, and its leadership with it
+
+    async def must_go_on(self) -> None:
+        """Waits; raises `WorkerReplaced` or `CoordinationError` once this coordinator will not lead any more."""
+        await self._over.wait()
+        raise self._why_over()
+
+    def _why_over(self) -> CoordinationError:
+        engine = self._engine
+        if engine is not None and engine.replaced is not None:
+            return WorkerReplaced(str(engine.replaced))
+        return CoordinationError(f"the coordinator of {self.namespace!r} has stopped: start() it again")
+
+    # Inside
+
+    async def _main(self) -> None:
+        """Where the engine lives."""
+        engine = self._engine
+        assert engine is not None
+        watch = self._watch_user_loop(engine)
+        try:
+            await engine.run()
+        finally:
+            if watch is not None:
+                watch.cancel()
+            self._say_over()
+
+    def _watch_user_loop(self, engine: Engine) -> asyncio.Task[None] | None:
+        loop = self._user_loop
+        if loop is None or self.config.hosting is not Hosting.THREAD:
+            return None
+        limit = self.config.max_loop_stall
+
+        def stalled(seconds: float) -> None:
+            leading = self.is_leader()
+            _log.warning("the event loop of %r has stood still for %.1f s", self.namespace, seconds)
+            self._bus.emit(LoopStalled(self.namespace, seconds, leading))
+            if limit is not None and seconds >= limit:
+                engine.leave("loop-stalled")
+
+        def gone() -> None:
+            _log.info("the event loop that started %r was closed: leaving the fleet", self.namespace)
+            engine.seats.clear()  # nothing runs there any more, so nothing has to be waited for
+            engine.request_stop()
+
+        watch = LoopWatch(loop, self._clock, stalled=stalled, gone=gone, limit=limit)
+        return asyncio.get_running_loop().create_task(watch.run())
+
+    def _say_over(self) -> None:
+        """On the user's loop: `asyncio.Event` belongs to one."""
+        if self._user_loop is not None:
+            try:
+                self._user_loop.call_soon_threadsafe(self._over.set)
+            except RuntimeError:
+                pass  # that loop is closed, and nobody waits on it
+
+    async def _run_health_check(self) -> bool:
+        """On the user's loop, since that is where the user's objects live."""
+        if self.config.hosting is Hosting.LOOP or self._user_loop is None:
+            return await self._ask_health()
+        asked = asyncio.run_coroutine_threadsafe(self._ask_health(), self._user_loop)
+        return await asyncio.wrap_future(asked)
+
+    async def _ask_health(self) -> bool:
+        check = self.config.health_check
+        assert check is not None
+        answer = check()
+        return bool(await answer if inspect.isawaitable(answer) else answer)
+
+    async def _leave_to(self, to: str | None) -> None:
+        self._check_started()
+        assert self._runner is not None
+        assert self._engine is not None
+        if not await self._runner.ask(_leave(self._engine, "step-down", to)):
+            raise RequestRefused(f"{self.worker_id!r} does not lead {self.namespace!r}: ask the worker that does")
+
+    def _scoped(self) -> Store:
+        return TimeLimited(namespace_store(self._store, self.namespace), self.config.request_timeout_seconds)
+
+    def _patience(self) -> float:
+        """How long leaving may take: hooks, release with a re-read, deregistration."""
+        return self.config.drain_timeout + 6 * self.config.request_timeout_seconds
+
+    def _check_started(self) -> None:
+        self._check_process()
+        if self._runner is None:
+            raise CoordinationError(f"the coordinator of {self.namespace!r} is not running: await start() first")
+        if self._engine is not None and self._engine.replaced is not None:
+            raise self._why_over()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedProcess(
+                f"the coordinator of {self.namespace!r} was made in process {self._pid} and used in its forked child "
+                f"{os.getpid()}: make a Database in the child itself (gunicorn: in post_fork; multiprocessing: 'spawn')"
+            )
+
+    def _at_exit(self) -> None:
+        """The interpreter ends without `stop()`: release the lease all the same."""
+        runner, engine = self._runner, self._engine
+        if isinstance(runner, ThreadRunner) and engine is not None:
+            self._runner = None
+            engine.seats.clear()  # the user's loop does not run any more
+            runner.tell(engine.request_stop)
+            runner.wait(self._patience())
+
+    def _forked(self) -> None:
+        """In the child, before its first instruction: nothing here leads, or runs."""
+        if self._engine is not None and self._engine.lead is not None:
+            self._engine.lead = None
+        self._runner = None
+
+
+async def _leave(engine: Engine, reason: str, to: str | None) -> bool:
+    if not engine.leave(reason, to):
+        return False
+    await engine.until_not_leading()
+    return True
+
+
+_services: weakref.WeakSet[GlobalCoordinatorService] = weakref.WeakSet()
+
+
+def _releasing(service: GlobalCoordinatorService) -> _Release:
+    return _Release(service)
+
+
+class _Release:
+    """Refers weakly: a runner that is remembered until the end must not keep its service alive."""
+
+    def __init__(self, service: GlobalCoordinatorService) -> None:
+        self._service = weakref.ref(service)
+
+    def __call__(self) -> None:
+        service = self._service()
+        if service is not None:
+            service._at_exit()
+
+
+def _in_child() -> None:
+    for service in list(_services):
+        service._forked()
+
+
+os.register_at_fork(after_in_child=_in_child)

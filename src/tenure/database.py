@@ -1,0 +1,153 @@
+"""The front door: a store, and the coordinators on it.
+
+async with Database("s3://bucket/app") as db:
+    coordinator = await db.get_global_coordinator("default")
+    await coordinator.start()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.lead import Lead
+from tenure.coordinator.service import GlobalCoordinatorService
+from tenure.entropy import NewId, Random, new_id
+from tenure.errors import ConfigConflict, TenureError
+from tenure.store import Metered, Store, Usage, open_store
+from tenure.store.opening import DEFAULT_TIMEOUT
+from tenure.store.url import parse_url
+
+
+class Database:
+    """A store at a URL (`s3://`, `gs://`, `az://`, `file:///`, `memory://`), and what coordinates on it.
+
+    `worker_id` is the default for every coordinator; `timeout` is for each request, in seconds. Opening tries the store
+    out, and refuses one on which tenure would not be safe.
+    """
+
+    def __init__(
+        self,
+        connection_string: str,
+        *,
+        worker_id: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        clock: Clock = SYSTEM_CLOCK,
+        random: Random | None = None,
+        draw_id: NewId = new_id,
+    ) -> None:
+        self.url = parse_url(connection_string).shown
+        self._opening = open_store(connection_string, timeout=timeout, clock=clock, draw_id=draw_id)
+        self._worker_id = worker_id
+        self._clock = clock
+        self._random = random
+        self._draw_id = draw_id
+        self._store: Metered | None = None
+        self._coordinators: dict[str, GlobalCoordinatorService] = {}
+        self._connecting = asyncio.Lock()
+        if worker_id is not None:
+            CoordinatorConfig(worker_id=worker_id)  # refuses an id that cannot be one, before anything is opened
+
+    def __repr__(self) -> str:
+        return f"<Database {self.url}>"
+
+    async def connect(self) -> Self:
+        """Open the store. Raises a `StoreError` that says what to do."""
+        async with self._connecting:
+            if self._store is None:
+                self._store = Metered(await self._opening)
+        return self
+
+    async def disconnect(self) -> None:
+        """Stop every coordinator, releasing what they lead, and close the store."""
+        coordinators, self._coordinators = list(self._coordinators.values()), {}
+        try:
+            await asyncio.gather(*(coordinator.stop() for coordinator in coordinators))
+        finally:
+            store, self._store = self._store, None
+            if store is not None:
+                await store.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.connect()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.disconnect()
+
+    @property
+    def store(self) -> Store:
+        """The store itself. Raises if the database is not connected."""
+        return self._connected()
+
+    def usage(self) -> Usage:
+        """Requests, bytes and USD that went through this database since it was connected."""
+        return self._connected().usage()
+
+    async def get_global_coordinator(
+        self, namespace: str = "default", *, config: CoordinatorConfig | None = None
+    ) -> GlobalCoordinatorService:
+        """The coordinator of `namespace`, made on first use; the same object ever after. `start()` makes it take part.
+
+        Raises `ConfigConflict` naming the field if it exists with another config.
+        """
+        store = self._connected()
+        existing = self._coordinators.get(namespace)
+        if existing is not None:
+            self._check_same(existing, config)
+            return existing
+        chosen = config if config is not None else CoordinatorConfig()
+        if chosen.worker_id is None and self._worker_id is not None:
+            chosen = chosen.replace(worker_id=self._worker_id)
+        # No await since the look-up: two calls at once cannot both get here.
+        made = GlobalCoordinatorService(
+            store, namespace, chosen, clock=self._clock, random=self._random, draw_id=self._draw_id
+        )
+        self._coordinators[namespace] = made
+        return made
+
+    def _check_same(self, existing: GlobalCoordinatorService, config: CoordinatorConfig | None) -> None:
+        if config is None:
+            return
+        if config.worker_id is None and self._worker_id is not None:
+            config = config.replace(worker_id=self._worker_id)
+        for field, theirs, ours in existing.config.differences(config):
+            raise ConfigConflict(
+                f"{field} is {ours!r} here, and the coordinator of {existing.namespace!r} in this process already "
+                f"exists with {theirs!r}: one process has one coordinator per namespace; use the same config, or "
+                "another namespace"
+            )
+
+    def _connected(self) -> Metered:
+        if self._store is None:
+            raise TenureError(f"{self!r} is not connected: use `async with`, or await connect() first")
+        return self._store
+
+
+@asynccontextmanager
+async def lead(
+    url: str,
+    namespace: str = "default",
+    *,
+    config: CoordinatorConfig | None = None,
+    worker_id: str | None = None,
+) -> AsyncIterator[Lead]:
+    """Wait until this process leads, then run the body; it is cancelled when leadership can no longer be trusted.
+
+        async with tenure.lead("s3://bucket/app") as lead:
+            await only_one_of_us_does_this(lead.epoch)
+
+    At its end the lease is released, so that another process takes over at once. If leadership was lost, the body is
+    cancelled and `LeadershipLost` raised: call again to stand again, or use `terms()`, which does.
+    """
+    async with Database(url, worker_id=worker_id) as database:
+        coordinator = await database.get_global_coordinator(namespace, config=config)
+        await coordinator.start()
+        async with coordinator.leadership() as leadership:
+            yield leadership
