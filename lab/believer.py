@@ -24,8 +24,7 @@ from typing import Any
 
 import msgspec
 
-from tenure import CoordinatorConfig, Database
-from tenure.errors import ForkedProcess
+from tenure import CoordinatorConfig, Database, GlobalCoordinatorService, Lead
 
 PERIOD = 0.010
 _ASKED_AGAIN = 10
@@ -38,10 +37,11 @@ def boottime_ns() -> int:
 class BeliefLog:
     """Asks `coordinator` every 10 ms, from a thread of its own, and appends the answers to `path`."""
 
-    def __init__(self, coordinator: Any, worker_id: str, path: Path) -> None:
+    def __init__(self, coordinator: GlobalCoordinatorService, worker_id: str, path: Path) -> None:
         self._coordinator = coordinator
         self._process = f"{worker_id}:{os.getpid()}"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lead: Lead | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="belief-log", daemon=True)
 
@@ -60,31 +60,22 @@ class BeliefLog:
                 return
 
     def _line(self) -> str:
-        before_ns, after_ns, epoch, leading, holding = ask(self._coordinator)
-        return f"{before_ns} {after_ns} {self._process} {epoch} {leading:d} {holding:d}\n"
+        """One line, all of it of one Lead.
 
-
-def ask(coordinator: Any) -> tuple[int, int, int, bool, bool]:
-    """(before_ns, after_ns, epoch, leading, holding), all of one Lead.
-
-    A Lead that came or went while it was asked would give an epoch that is not the answer's; then it is asked again.
-    """
-    for _ in range(_ASKED_AGAIN):
-        before_ns = boottime_ns()
-        lead = _lead(coordinator)
-        holding = lead is not None and lead.holds()
-        leading = coordinator.is_leader()
-        after_ns = boottime_ns()
-        if _lead(coordinator) is lead:
-            break
-    return before_ns, after_ns, lead.epoch if lead is not None else 0, leading is True, holding is True
-
-
-def _lead(coordinator: Any) -> Any:
-    try:
-        return coordinator.lead
-    except ForkedProcess:
-        return None
+        A Lead that came or went while it was asked would give an epoch that is not the answer's; then it is asked
+        again. `coordinator.lead` is None once it does not lead, and the lease is held for longer: the Lead is kept.
+        """
+        for _ in range(_ASKED_AGAIN):
+            before_ns = boottime_ns()
+            lead = self._coordinator.lead
+            self._lead = lead if lead is not None else self._lead
+            holding = self._lead is not None and self._lead.holds()
+            leading = self._coordinator.is_leader()
+            after_ns = boottime_ns()
+            if self._coordinator.lead is lead:
+                break
+        epoch = self._lead.epoch if self._lead is not None and (leading or holding) else 0
+        return f"{before_ns} {after_ns} {self._process} {epoch} {leading is True:d} {holding is True:d}\n"
 
 
 def sleep(seconds: Any, /) -> None:
@@ -120,8 +111,8 @@ async def believe(arguments: argparse.Namespace) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     settings = {name: json.loads(value) for name, _, value in (text.partition("=") for text in arguments.set)}
-    presets = {"fast": CoordinatorConfig.fast, "default": CoordinatorConfig}
-    config = presets[arguments.preset](**{"startup_jitter_max": 0, **settings})
+    preset = CoordinatorConfig.fast if arguments.preset == "fast" else CoordinatorConfig.standard
+    config = preset(**{"startup_jitter_max": 0, **settings})
     database = Database(arguments.url, worker_id=arguments.worker_id)
     async with database:
         coordinator = await database.get_global_coordinator(arguments.namespace, config=config)
@@ -147,7 +138,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--worker-id", required=True)
     parser.add_argument("--log", required=True, type=Path)
     parser.add_argument("--namespace", default="default")
-    parser.add_argument("--preset", choices=("fast", "default"), default="fast")
+    parser.add_argument("--preset", choices=("fast", "standard"), default="fast")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=JSON", help="a setting of the config")
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="be wrong in this way")
     return parser.parse_args()

@@ -10,8 +10,8 @@ A log has a line for every time the process was asked, in the order of asking:
 
 The stamps are CLOCK_BOOTTIME before and after the question, which one clock answers for every process of a host.
 `process` is one process and not one worker id, since two processes may have been given the same id. `epoch` is that of
-the process's `Lead`, 0 if it has none. `holding` is `Lead.holds()` and `leading` is `is_leader()`, asked in this order,
-both 0 or 1: so a process that led held its lease at the earlier of the two instants as well.
+its `Lead`, 0 if neither of what follows is true. `holding` is `Lead.holds()` and `leading` is `is_leader()`, asked in
+this order, both 0 or 1: so a process that led held its lease at the earlier of the two instants as well.
 
 What a line proves, and no more: **at some instant between its stamps** the answer was given. A process can be stopped
 anywhere: between the lines, and between the stamps of one line, before or after the answer was found. So:

@@ -11,13 +11,14 @@ from pathlib import Path
 from tenure import __version__
 from tests.acceptance.command import tenure
 
+COMMANDS = ("doctor", "demo", "status", "step-down", "transfer", "audit")
 ROOT = Path(__file__).parents[2]
 
 
 def test_version_and_help() -> None:
     assert __version__ in tenure("--version").out
-    for arguments in (["--help"], ["doctor", "--help"], ["demo", "--help"]):
-        run = tenure(*arguments)
+    for arguments in ([], *([name] for name in COMMANDS)):
+        run = tenure(*arguments, "--help")
         assert run.code == 0
         assert "Usage: tenure" in run.out
 
@@ -31,17 +32,42 @@ def test_an_unknown_command_is_refused_by_name() -> None:
 def test_the_demo_ends_with_a_result_that_a_newcomer_understands() -> None:
     run = tenure("demo")
     assert run.code == 0, run.out + run.err
-    assert "200 steps acknowledged, and the object says 200" in run.out
-    assert "0 lost" in run.out
+    assert "ada leads" in run.out
+    assert "is killed (SIGKILL)" in run.out
+    assert "never two of them said at once that they lead" in run.out
+    assert "3 terms, one leader each, no number missing" in run.out
     assert "All is right" in run.out
+    assert "async with tenure.lead(" in run.out
     assert run.err == ""
 
 
 def test_the_demo_for_scripts() -> None:
     result = tenure("demo", "--json").json()
-    assert result["acknowledged"] == result["counted"] == 200
-    assert result["lost_by_kills"] == 0
+    changes = [result["elected"], result["after_kill"], result["after_stop"]]
+    assert [change["epoch"] for change in changes] == [1, 2, 3]
+    assert len({change["leader"] for change in changes}) == 3
+    assert result["after_stop"]["seconds"] < result["after_kill"]["seconds"]
+    assert result["two_at_once"] == 0
+    assert result["reports"] > 100
+    assert result["audit"]["ok"] is True
     assert result["doctor"]["fit"] is True
+
+
+def test_the_demo_leaves_no_process_behind_when_it_is_stopped() -> None:
+    demo = subprocess.Popen([sys.executable, "-m", "tenure", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert demo.stdout is not None
+    while b"epoch 1" not in demo.stdout.readline():
+        pass
+    started = _children(demo.pid)
+    demo.terminate()
+    demo.communicate(timeout=20)
+    assert demo.returncode == 130
+    assert len(started) == 3
+    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def test_nothing_happens_on_import() -> None:

@@ -119,6 +119,10 @@ async def test_requests_do_not_depend_on_the_number_of_plugins(
     found = await count_side_by_side(ministack, url_of, (1, 4, 10), config())
     for one in found:
         # A beat more or less falls into the time that was counted.
+        assert one["leader"]["PUT"] <= 2 * (BEATS + 1)
+        assert one["leader"]["LIST"] <= BEATS + 1
+        # The records of its workers are read again now and then, when it is not many that there are.
+        assert one["leader"]["GET"] <= len(WORKERS)
         assert one["leader"].total() <= 3 * (BEATS + 1)
         assert one["follower"].total() <= 2 * (BEATS + 1)
         assert one["standby"].total() <= (2 + 1) * (BEATS + 1), "beyond a heartbeat and a look per watch"

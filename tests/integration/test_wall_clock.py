@@ -98,7 +98,7 @@ async def test_the_leaders_wall_clock_leaps(cluster: Cluster, tmp_path: Path, le
     """Forward looks like a pause that no other clock counted, and ends the term. Back neither ends nor extends it."""
     offset = tmp_path / "offset"
     offset.write_text("+0\n")
-    env = {**faked("+0"), "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_NO_CACHE": "1"}
+    env = {**faked("+0"), "FAKETIME_TIMESTAMP_FILE": str(offset), "FAKETIME_CACHE_DURATION": "1"}
     del env["FAKETIME"]
     leader = cluster.start("ada", env=env)
     assert await cluster.settled() is leader

@@ -13,8 +13,12 @@ from typing import NoReturn
 import click
 
 from tenure._version import __version__
+from tenure.cli.audit import audit_command
 from tenure.cli.demo import demo
 from tenure.cli.doctor import doctor
+from tenure.cli.status import status
+from tenure.cli.step_down import step_down
+from tenure.cli.transfer import transfer
 from tenure.errors import TenureError
 
 EXIT_UNCLEAR = 2
@@ -34,8 +38,8 @@ def cli(debug: bool) -> None:
     _settings["debug"] = debug
 
 
-cli.add_command(doctor)
-cli.add_command(demo)
+for command in (doctor, demo, status, step_down, transfer, audit_command):
+    cli.add_command(command)
 
 
 def run(arguments: list[str]) -> int:

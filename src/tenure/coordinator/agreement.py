@@ -44,6 +44,9 @@ async def agree(store: Store, namespace: str, config: CoordinatorConfig, clock: 
             stored = await store.get(METADATA)
         except NotFound:
             outcome = await store.create(METADATA, encode(ours))
+        except StoreUnavailable as failed:
+            error = failed
+            continue
         else:
             assert isinstance(stored, Stored)
             theirs = decode(stored.body, Metadata)

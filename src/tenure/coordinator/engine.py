@@ -35,7 +35,7 @@ from tenure.coordinator.events import (
 )
 from tenure.coordinator.health import HealthGate
 from tenure.coordinator.hooks import Seat
-from tenure.coordinator.layout import namespace_store
+from tenure.coordinator.layout import namespace_store, worker_key
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Grant, Held, Identity, LeaseDesk, Spoilt, Taken
 from tenure.coordinator.membership import MemberList, OwnRecord, Roster
@@ -47,6 +47,7 @@ from tenure.election.decide import (
     End,
     Knowledge,
     LookUpHistory,
+    MandateEnd,
     Refuse,
     Release,
     Renew,
@@ -72,7 +73,7 @@ from tenure.store.limited import TimeLimited
 _log = logging.getLogger("tenure.coordinator")
 
 _MAX_SUCCESSORS_ASKED = 3
-_BODIES_RENEWED_EVERY = 12
+_RIVAL_ASKED_EVERY = 12  # heartbeats
 _LONGEST_REST = 3600.0
 
 RunHealthCheck = Callable[[], Awaitable[bool]]
@@ -130,7 +131,7 @@ class Engine:
         self._list = MemberList(limited, draw_id)
         self.breaker = CircuitBreaker(config.circuit_breaker)
         self.contention = ContentionDetector(namespace, config.heartbeat_interval, config.contention)
-        self._health = HealthGate(config.unhealthy_after, config.healthy_after)
+        self._health = HealthGate(config.unhealthy_after, config.healthy_after, known=run_health_check is None)
         self.seats: list[Seat] = []
         # The lease
         self._tenure: Tenure | None = None
@@ -148,6 +149,7 @@ class Engine:
         self.members: tuple[Member, ...] = ()
         self._surveys = 0
         self._rival = ("", 0, False)
+        self._heir: tuple[tuple[tuple[Member, ...], str], bool] = (((), ""), False)
         # Running
         self._poke = asyncio.Event()
         self._beat: asyncio.Future[bool] | None = None
@@ -190,15 +192,15 @@ class Engine:
 
     def remove_seat(self, seat: Seat) -> Future[None] | None:
         """The seat's leave-taking, if it was told that this process leads."""
+        if seat not in self.seats:
+            return None
         self.seats.remove(seat)
         return seat.finish(self.lead) if self.lead is not None else None
 
     async def run(self) -> None:
         """Until `request_stop()`, or until a newer process has our id."""
         try:
-            await self._clock.sleep(
-                self._random.uniform(self._config.startup_jitter_min, self._config.startup_jitter_max)
-            )
+            await self._hold_back()
             self._spawn(self._beats())
             if self._run_health_check is not None:
                 self._spawn(self._check_health(self._run_health_check))
@@ -212,8 +214,19 @@ class Engine:
                 self.lead.end("stopped")
             self._signal()
 
+    async def _hold_back(self) -> None:
+        """Workers that start together spread their first heartbeats."""
+        jitter = self._random.uniform(self._config.startup_jitter_min, self._config.startup_jitter_max)
+        try:
+            async with asyncio.timeout(jitter):
+                while not self._stopping:
+                    await self._poke.wait()
+                    self._poke.clear()
+        except TimeoutError:
+            pass
+
     def request_stop(self) -> None:
-        """Leave politely: wind up, release, deregister; then `run` ends. Bounded by `drain_timeout` and some requests."""
+        """Leave politely: wind up, release, deregister; then `run` ends, within `drain_timeout` and a few requests."""
         self._stopping = True
         self.leave("stopped")
         self._poke.set()
@@ -285,11 +298,17 @@ class Engine:
             worker_id=self._who.worker_id,
             sight=self.desk.sight,
             turn=self._turn,
-            tenure=self._tenure,
+            tenure=self._current_tenure(),
             may_stand=self._may_stand(now),
             look_now=self._look_now,
             look_every=self._config.standby_watch_interval if self._is_standby(now) else None,
         )
+
+    def _current_tenure(self) -> Tenure | None:
+        tenure, lead = self._tenure, self.lead
+        if tenure is None or not tenure.confirmed or lead is None or lead.ended is None:
+            return tenure
+        return msgspec.structs.replace(tenure, ended=lead.ended)
 
     def _may_stand(self, now: Reading) -> bool:
         if self._stopping or self._replaced is not None or not self._health.healthy:
@@ -315,8 +334,11 @@ class Engine:
             return False
         if self.breaker.status().state == "open" or sight.found.uid is None:
             return False
-        heir = successor(self.members, sight.found.uid)
-        return heir is not None and heir.uid == self._who.uid
+        asked = (self.members, sight.found.uid)
+        if asked != self._heir[0]:
+            heir = successor(*asked)
+            self._heir = (asked, heir is not None and heir.uid == self._who.uid)
+        return self._heir[1]
 
     async def _rest(self, seconds: float | None, now: Reading) -> None:
         """Until it is time, or something happens that may change the decision."""
@@ -342,8 +364,7 @@ class Engine:
         found = sight.found
         if isinstance(found, State):
             self._reported_damage = None
-            if found.leader_id is not None:
-                self._announce(found.leader_id, found.epoch)
+            self._announce(found.leader_id, found.epoch)
             if self._config.membership and found.members_version != self._list.version and found.members_version:
                 await self._read_members(found.members_version)
         elif isinstance(found, Damage):
@@ -384,7 +405,9 @@ class Engine:
             granted=grant.sent,
             mandate_since=grant.sent,
             pinned=grant.state.pinned,
+            renew_now=self._look_now,  # a heartbeat that came meanwhile waits for an answer
         )
+        self._look_now = False
         return True
 
     async def _confirm(self) -> bool:
@@ -448,7 +471,7 @@ class Engine:
         try:
             # Never past the deadline: hooks must hear of the end in time.
             async with asyncio.timeout(max(left, 0.0)):
-                standing = await self.desk.renew(sent, **changes)
+                standing = await self.desk.renew(sent, lead.holds, **changes)
         except TimeoutError:
             self._update(last_try=sent)
             return False
@@ -458,7 +481,7 @@ class Engine:
         if isinstance(standing, Held) and standing.sent is not None:
             lead.confirmed(standing.sent, self.rules.lasts, self.rules.leads_for)
             # What was confirmed may be an earlier write than the one just sent, without its changes.
-            landed = standing.sent is sent
+            landed = standing.landed
             self._update(holding=lead.holding, last_try=None if landed else sent, renew_now=not landed)
             if landed:
                 self._renewed(changes, mandate, sent)
@@ -636,14 +659,11 @@ class Engine:
 
     async def _lead_fleet(self, lead: Lead) -> None:
         self._surveys += 1
-        if self._surveys % _BODIES_RENEWED_EVERY == 0 and len(self.members) <= _MAX_SUCCESSORS_ASKED:
-            self._roster.forget_bodies()
         survey = await self._roster.survey()
-        before = {member.uid for member in self.members}
-        after = {member.uid for member in survey.members}
-        gone = len(before - after)
+        # Whoever left politely has removed its record; only those whose record grew old have timed out.
+        gone = {member.worker_id for member in self.members if worker_key(member.worker_id) in survey.gone}
         if gone:
-            self._metrics.worker_timed_out(gone)
+            self._metrics.worker_timed_out(len(gone))
         await self._roster.remove(survey.forgotten)
         self._set_members(survey.members)
         await self._consider_rivals(survey.members)
@@ -661,11 +681,11 @@ class Engine:
         best = next(iter(ranked(members)), None)
         outranks = best is not None and best.priority > self._config.priority
         rival = best if place > 0 and best is not None and best.uid != self._who.uid else None
-        if rival is not None and outranks:
+        if rival is not None and (outranks or self.rules.mandate_end is MandateEnd.HAND_OVER):
             uid, looked, fit = self._rival
-            if rival.uid != uid or self._surveys - looked >= _BODIES_RENEWED_EVERY:
+            if rival.uid != uid or self._surveys - looked >= _RIVAL_ASKED_EVERY:
                 worker = await self._roster.look_at(rival)
-                fit = worker is not None and worker.healthy and worker.priority > self._config.priority
+                fit = worker is not None and worker.healthy and worker.priority == rival.priority
                 self._rival = (rival.uid, self._surveys, fit)
             if not fit:
                 rival, outranks = None, False
@@ -708,16 +728,18 @@ class Engine:
 
     # Telling
 
-    def _announce(self, leader: str, epoch: int) -> None:
+    def _announce(self, leader: str | None, epoch: int) -> None:
         previous, known = self._announced
         if (leader, epoch) == self._announced or epoch < known:
             return
         self._announced = (leader, epoch)
-        self._metrics.leader_changed()
         self._bus.emit(LeaderChanged(self._namespace, previous, leader, epoch))
+        self._signal()
+        if leader is None:
+            return
+        self._metrics.leader_changed()
         workers = tuple(sorted(member.worker_id for member in self.members))
         self._bus.emit(CoordinatorElected(leader, epoch, workers))
-        self._signal()
 
     def _report_damage(self, mark: str, reason: str) -> None:
         if self._reported_damage == mark:

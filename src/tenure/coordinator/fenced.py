@@ -112,10 +112,11 @@ class FencedWriter:
     async def _change(self, key: str, new_value: Callable[[bytes | None], bytes | None]) -> bytes | None:
         check_user_key(key)
         sent = False
+        self._still_leading()
         for _ in range(_TRIES):
-            self._still_leading()
             value, version = await self._current(key, sent)
             changed = new_value(value)
+            self._still_leading()
             attempt = Attempt(key, version)
 
             def compose(write_id: str, changed: bytes | None = changed) -> bytes:

@@ -6,14 +6,19 @@ from __future__ import annotations
 class HealthGate:
     """Turns single answers into a judgement."""
 
-    def __init__(self, unhealthy_after: int, healthy_after: int) -> None:
+    def __init__(self, unhealthy_after: int, healthy_after: int, *, known: bool = True) -> None:
+        """Unless it is `known` to be healthy, the first answer decides at once."""
         self._unhealthy_after = unhealthy_after
         self._healthy_after = healthy_after
         self._in_a_row = 0
-        self.healthy = True
+        self._known = known
+        self.healthy = known
 
     def observe(self, answer: bool) -> bool:
         """Take one answer in; True if the judgement changed."""
+        if not self._known:
+            self._known, self.healthy = True, answer
+            return answer
         if answer == self.healthy:
             self._in_a_row = 0
             return False

@@ -6,6 +6,7 @@ What to do is decided in `tenure.election`; here it is done, with three outcomes
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,6 +20,8 @@ from tenure.errors import NotFound, StoreError
 from tenure.store import Applied, Attempt, Outcome, Remembers, Store, Stored, Unknown, Version, commit
 
 MAX_REMEMBERED_WRITES = 32
+MAX_GAP = 20
+"""So many numbers below ours are looked at for terms that nobody recorded."""
 _MS = 1_000_000
 
 
@@ -49,6 +52,8 @@ class Held(msgspec.Struct, frozen=True):
     """The lease is ours. `sent`: when the write that is in force was sent; `None`: nothing new was confirmed."""
 
     sent: Reading | None
+    landed: bool = False
+    """It is the write that was just sent, with what it changed."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -84,7 +89,8 @@ class LeaseDesk:
         self._sent: dict[str, Sent] = {}
         self._renewals = 0
         self._term_attempt: Attempt | None = None
-        self._owed: Term | None = None
+        self._owed: list[Term] = []
+        self._unrecorded: list[int] = []
         self._mine_version: Version | None = None
         self.sight: Sight | None = None
         self.known = Known()
@@ -157,13 +163,22 @@ class LeaseDesk:
         return self._won(over, action.after_damage)
 
     async def _is_news(self, sight: Sight, epoch: int) -> bool:
-        """Was `epoch` never granted? If it was, the lease in sight is an old one that was put back (E-9)."""
-        try:
-            await self._store.get(term_key(epoch))
-        except NotFound:
+        """Was neither `epoch` nor any above it ever granted? If one was, the lease in sight is an old one (E-9).
+
+        One listing, since numbers below may be missing: a look at `epoch` alone would take a gap for the end.
+        """
+        oldest = max(1, epoch - MAX_GAP)
+        recorded = [
+            number
+            async for entry in self._store.list(TERMS, after=term_key(oldest - 1))
+            if (number := epoch_of(entry.key)) is not None
+        ]
+        highest = max(recorded, default=0)
+        if highest < epoch:
+            self._unrecorded = list(range(max(highest + 1, oldest), epoch))
             return True
         # A term is recorded after its lease was written, so a lease that is read now shows at least that epoch.
-        self.known = self.known.with_history(epoch)
+        self.known = self.known.with_history(highest)
         self.sight = msgspec.structs.replace(sight, version=None)  # the whole lease again, not "not modified"
         await self.read()
         return False
@@ -262,41 +277,45 @@ class LeaseDesk:
         return False
 
     async def settle_debts(self) -> None:
-        """Write the record of the term before ours, if that could not be done in time."""
-        if self._owed is None:
-            return
-        owed = self._owed
-        try:
-            await self._store.get(term_key(owed.epoch))
-        except NotFound:
-            outcome = await self._store.create(term_key(owed.epoch), encode(owed))
+        """Record the terms before ours that could not be recorded in time."""
+        while self._owed:
+            owed = self._owed[0]
+            try:
+                outcome = await self._store.create(term_key(owed.epoch), encode(owed))
+            except StoreError:
+                return
             if isinstance(outcome, Unknown):
                 return
-        except StoreError:
-            return
-        self._owed = None
+            self._owed.pop(0)
 
     async def _record_previous(self, grant: Grant) -> None:
         """Every grant is recorded, by its winner or by its successor (EL-18): before ours, so that none is missing."""
-        over = grant.over
-        if over is None or over.epoch != grant.state.epoch - 1:
+        over, unrecorded = grant.over, self._unrecorded
+        self._unrecorded = []
+        if over is None or not unrecorded:
             return
-        # A released lease does not say whose it was; its last holder does.
-        leader = over.leader_id or over.previous_leader
-        self._owed = Term(
-            write_id=self._draw_id(),
-            epoch=over.epoch,
-            leader_id=leader,
-            uid=over.uid,
-            grant_id=over.grant_id,
-            elected_at=over.elected_at,
-            unconfirmed=True,
+        # Grants that were replaced before anybody else saw them are known by their numbers alone.
+        self._owed = [
+            Term(write_id=self._draw_id(), epoch=epoch, leader_id=None, uid=None, grant_id="unknown", unconfirmed=True)
+            for epoch in unrecorded
+            if epoch < over.epoch
+        ]
+        self._owed.append(
+            Term(
+                write_id=self._draw_id(),
+                epoch=over.epoch,
+                leader_id=over.leader_id or over.previous_leader,  # a released lease names its last holder there
+                uid=over.uid,
+                grant_id=over.grant_id,
+                elected_at=over.elected_at,
+                unconfirmed=True,
+            )
         )
         await self.settle_debts()
 
     # Keeping
 
-    async def renew(self, sent: Reading, **changes: object) -> Standing:
+    async def renew(self, sent: Reading, still_ours: Callable[[], bool], **changes: object) -> Standing:
         """Write the lease again: one request and no read, unless it does not go through. `sent`: read before."""
         for _ in range(2):
             assert self.mine is not None
@@ -304,11 +323,13 @@ class LeaseDesk:
             outcome = await self._write(state, self._mine_version, sent)
             if isinstance(outcome, Applied):
                 self._keep(state, outcome.version)
-                return Held(sent)
+                return Held(sent, landed=True)
             before = self.mine.write_id
             standing = await self.settle(outcome)
             moved = self.mine is not None and self.mine.write_id != before
-            if not (isinstance(standing, Held) and standing.sent is None and moved):
+            if isinstance(standing, Held) and self.mine is not None and self.mine.leader_write_id == state.write_id:
+                return Held(standing.sent, landed=True)
+            if not (isinstance(standing, Held) and standing.sent is None and moved and still_ours()):
                 return standing
             # An outsider's request came between (E-6): the lease is ours, only its version had moved.
             sent = self._clock.read()

@@ -33,6 +33,7 @@ MAX_BODIES_PER_SURVEY = 200
 MAX_REMOVALS_PER_SURVEY = 100
 _AT_ONCE = 16
 _TRIES = 3
+_PADS = 8
 _LISTED_TO_THE_SECOND = 1.0
 """Some stores' listings show whole seconds."""
 
@@ -94,6 +95,7 @@ class OwnRecord:
             epoch=epoch,
             priority=self._priority,
             healthy=healthy,
+            pad="." * (self._ordinal % _PADS),
         )
 
     async def remove(self) -> None:
@@ -168,7 +170,7 @@ class Roster:
         self._who = who
         self._timeout = timeout
         self._clock = clock
-        self._bodies: dict[str, Worker | None] = {}
+        self._bodies: dict[str, tuple[int, Worker | None]] = {}  # by key: size in the listing, and the record
 
     async def survey(self) -> Survey:
         """Raises `StoreError`, also if our own record is not in the listing: nothing could be judged by it."""
@@ -187,7 +189,7 @@ class Roster:
             members=tuple(
                 Member(body.worker_id, body.uid, body.priority)
                 for key in sorted(live)
-                if (body := self._bodies.get(key)) is not None
+                if (body := self._bodies[key][1] if key in self._bodies else None) is not None
             ),
             gone=tuple(sorted(entries.keys() - live.keys())),
             forgotten=tuple(sorted(key for key in entries if age[key] > 2 * limit and key != self._own.key)),
@@ -208,15 +210,18 @@ class Roster:
         self._bodies.clear()
 
     async def _read_bodies(self, live: Mapping[str, Entry]) -> None:
+        """Once per registration: a record's size tells one start from the next, and healthy from not (`Worker.pad`)."""
         for key in [key for key in self._bodies if key not in live]:
             del self._bodies[key]
         unread = [
-            key for key, entry in sorted(live.items()) if key not in self._bodies and entry.size <= MAX_RECORD_BYTES
+            key
+            for key, entry in sorted(live.items())
+            if entry.size <= MAX_RECORD_BYTES and (key not in self._bodies or self._bodies[key][0] != entry.size)
         ][:MAX_BODIES_PER_SURVEY]
         for start in range(0, len(unread), _AT_ONCE):
             batch = unread[start : start + _AT_ONCE]
             for key, body in zip(batch, await asyncio.gather(*map(self._body, batch)), strict=True):
-                self._bodies[key] = body
+                self._bodies[key] = (live[key].size, body)
 
     async def _body(self, key: str) -> Worker | None:
         try:

@@ -96,7 +96,8 @@ class LeadershipScope:
         self._body = task
         self._cancelling = task.cancelling()
         if self._lost:
-            self._cancel_body()
+            # Not at once: a task that cancels itself and then does not wait is left with a cancellation too many.
+            asyncio.get_running_loop().call_soon(self._cancel_body)
 
     def leave_body(self, kind: type[BaseException] | None) -> bool:
         """The body has ended. True: it was cancelled by us, and by nobody else."""

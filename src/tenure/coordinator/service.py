@@ -183,7 +183,7 @@ class GlobalCoordinatorService:
             )
             engine.seats = list(self._seats)
             self._engine = engine
-            self._over.clear()
+            self._over = asyncio.Event()  # belongs to the loop that starts us
             on_thread = self.config.hosting is Hosting.THREAD
             runner = ThreadRunner(f"tenure-{self.namespace}", _releasing(self)) if on_thread else LoopRunner()
             runner.start(self._main)
@@ -331,6 +331,7 @@ class GlobalCoordinatorService:
         finally:
             if watch is not None:
                 watch.cancel()
+            self._runner = None  # ended by itself, if not by stop(): it may be started again
             self._say_over()
 
     def _watch_user_loop(self, engine: Engine) -> asyncio.Task[None] | None:

@@ -1,1 +1,1 @@
-"""What tenure stands on, shown in seconds on a local directory with real processes."""
+"""An election among real processes, shown in seconds on a local directory."""

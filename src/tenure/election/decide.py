@@ -93,6 +93,8 @@ class Tenure(msgspec.Struct, frozen=True, kw_only=True):
     """A live worker of better priority."""
     preceded_by: str | None = None
     """A live worker that ranks better, if only by its id."""
+    ended: str | None = None
+    """Why it is over, once somebody was told that it is: a term never comes back."""
     drain: Drain | None = None
     leave: str | None = None
     """Why this process wants to stop leading: asked to, unhealthy, stopping."""
@@ -269,6 +271,8 @@ def turn_delay(rules: Rules, sight: Sight, steps: int, jitter: float) -> float:
 def _as_holder(rules: Rules, tenure: Tenure, now: Reading) -> Action:
     if tenure.drain is not None:
         return _draining(rules, tenure, tenure.drain, now)
+    if tenure.ended is not None:
+        return End(tenure.ended)
     left = tenure.holding.leading(now)
     if left <= 0:
         return End("renew-deadline")

@@ -1,0 +1,115 @@
+"""`tenure simulate`: try to make two leaders, from thousands of seeds."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tenure.simulate.campaign import Report, run_campaign
+from tenure.simulate.seed import Plan
+from tenure.testing.broken import VARIANTS
+from tenure.testing.trouble import KINDS
+
+EPILOG = "\b\nBroken variants, each of which leaves one rule out and must be caught:\n" + "\n".join(
+    f"  {variant.name:<28}{variant.leaves_out}" for variant in VARIANTS.values()
+)
+
+
+def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    if value == "all":
+        return ()
+    kinds = tuple(part.strip() for part in value.split(",") if part.strip())
+    for kind in kinds:
+        if kind not in KINDS:
+            raise click.BadParameter(f"{kind!r} is none of: all, {', '.join(KINDS)}")
+    if not kinds:
+        raise click.BadParameter(f"give all, or some of: {', '.join(KINDS)}")
+    return kinds
+
+
+@click.command(epilog=EPILOG)
+@click.option("--seeds", type=click.IntRange(1, 10_000_000), default=100, show_default=True, help="How many to run.")
+@click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True, help="The first; replays a run.")
+@click.option("--workers", type=click.IntRange(1, 100), default=5, show_default=True, help="Processes in the fleet.")
+@click.option(
+    "--minutes", type=click.FloatRange(0.1, 100_000), default=10, show_default=True, help="Simulated, a seed."
+)
+@click.option("--faults", callback=_kinds, default="all", show_default=True, help="Kinds of trouble, with commas.")
+@click.option("--broken", type=click.Choice(list(VARIANTS)), metavar="VARIANT", help="Leave one rule out: see below.")
+@click.option("--processes", type=click.IntRange(1, 1024), help="Cores to use.  [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def simulate(
+    seeds: int,
+    first_seed: int,
+    workers: int,
+    minutes: float,
+    faults: tuple[str, ...],
+    broken: str | None,
+    processes: int | None,
+    as_json: bool,
+) -> int:
+    """Run the production classes in simulated time, with everything going wrong, and look for two leaders.
+
+    Each seed is a fleet of its own, with drifting clocks, crashes, freezes, lost answers, damage to the bucket and
+    people who ask for things; the same seed gives the same run. Exit code 1 on a violation, or if a long run left a
+    kind of fault out. A broken variant ends at its first violation, and exits with 1 as well: that is what it is for.
+    """
+    plan = Plan(workers=workers, minutes=minutes, faults=faults, broken=broken)
+    with _bar() as bar:
+        task = bar.add_task("simulating", total=seeds, violated=0)
+        report = run_campaign(
+            first_seed,
+            seeds,
+            plan,
+            processes=processes,
+            progress=lambda done, violated: bar.update(task, completed=done, violated=violated),
+            stop_at_violation=broken is not None,
+        )
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    else:
+        _tell(report)
+    return 1 if report.violations or report.not_covered else 0
+
+
+def _bar() -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("violated: {task.fields[violated]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
+
+
+def _tell(report: Report) -> None:
+    hours = report.simulated_seconds / 3600
+    click.echo(
+        f"{report.seeds:,} seeds of {report.workers} workers, {hours:,.1f} simulated hours in "
+        f"{report.wall_seconds:,.0f} s: {report.terms:,} terms began, at least {report.fewest_faults} faults a seed."
+    )
+    for name in ("fault", "network", "end"):
+        hits = {key.split(":", 1)[1]: count for key, count in report.coverage.items() if key.startswith(f"{name}:")}
+        title = {"fault": "Trouble made", "network": "Seen by requests", "end": "Terms ended by"}[name]
+        click.echo(f"{title}: " + ", ".join(f"{key} {count:,}" for key, count in hits.items()))
+    points = [key for key in report.coverage if key.startswith(("crash:", "freeze:", "suspend:"))]
+    click.echo(f"Struck while waiting in {len({key.split(':', 1)[1] for key in points})} different places.")
+    for item in report.not_covered:
+        click.echo(f"NOT COVERED: {item}")
+    first = report.first_violation
+    if first is None:
+        click.echo("No violation: never two leaders, epochs rise, every grant its own, nobody left without a leader.")
+        return
+    click.echo(f"VIOLATED in {report.violations} seeds; first in seed {first.seed}, after {first.at:.3f} s:")
+    click.echo(f"  {first.check}: {first.what}")
+    if report.broken is None:
+        click.echo(
+            f"Replay it:  tenure simulate --first-seed {first.seed} --seeds 1 --workers {report.workers} "
+            f"--minutes {report.minutes:g}"
+        )

@@ -1,0 +1,174 @@
+"""`tenure status`: who leads?"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tenure.cli.place import open_namespace, placed
+from tenure.cli.running import run_until_stopped
+from tenure.clock import SYSTEM_CLOCK, Clock, Reading
+from tenure.coordinator.layout import WORKERS, worker_key
+from tenure.coordinator.reading import Status, read_state, read_status
+from tenure.election.records import State
+from tenure.store import Access, Store
+
+_LOOKS_PER_LEASE = 30
+_SHORTEST_PAUSE = 0.1
+_WORST_DRIFT = 0.1
+_MARGIN_SECONDS = 0.2
+
+Say = Callable[[str], None]
+
+
+class Patience(enum.Enum):
+    UNTIL_SURE = "watch until the lease is renewed, or has lapsed"
+    ONE_LOOK = "believe what the lease says"
+
+
+@click.command()
+@placed
+@click.option("--no-wait", is_flag=True, help="Answer at once, from what the lease says: its holder may be dead.")
+@click.option("--json", "as_json", is_flag=True, help="Print the status as one JSON object.")
+def status(url: str, namespace: str, no_wait: bool, as_json: bool) -> int:
+    """Say who leads at URL, and which workers there are.
+
+    Only reads. A lease says who holds it, not whether they are alive, so it is watched until it is renewed (within a
+    heartbeat, while somebody leads) or has lapsed. Exit code 0: somebody leads; 1: nobody does; 2: it could not be
+    told.
+    """
+    found = run_until_stopped(_status(url, namespace, Patience.ONE_LOOK if no_wait else Patience.UNTIL_SURE))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    else:
+        show(found, Console(highlight=False))
+    return exit_code(found)
+
+
+def exit_code(found: Status) -> int:
+    if found.leader is not None:
+        return 0
+    # A lease that cannot be read may be held by somebody.
+    is_unreadable = found.problem is not None and found.lease_seconds is None
+    return 2 if is_unreadable else 1
+
+
+async def _status(url: str, namespace: str, patience: Patience) -> Status:
+    def say(line: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(line, err=True)
+
+    async with open_namespace(url, namespace, Access.READ_ONLY) as store:
+        return await look(store, namespace, patience, SYSTEM_CLOCK, say)
+
+
+async def look(store: Store, namespace: str, patience: Patience, clock: Clock, say: Say = lambda line: None) -> Status:
+    """The status, which names a leader only if the lease is alive (or was not watched)."""
+    if patience is Patience.ONE_LOOK:
+        return await read_status(store, namespace, clock)
+    before = await _versions(store)
+    watched = await watch(store, clock, say)
+    found = await read_status(store, namespace, clock)
+    if watched is None or found.leader is None or found.lease_seconds is None:
+        return found
+    if not watched.lapsed:
+        left = found.lease_seconds - clock.read().follower_elapsed(watched.since)
+        return msgspec.structs.replace(found, lease_remaining_seconds=max(0.0, left))
+    if (found.epoch, found.renewals) != (watched.state.epoch, watched.state.renewals):
+        return found  # taken, or renewed after all, in the last moment
+    after = await _versions(store)
+    beating = {key for key, version in after.items() if before.get(key) != version}
+    return msgspec.structs.replace(
+        found,
+        leader=None,
+        lease_remaining_seconds=0.0,
+        # Ages go by the newest record; where all have died, that is old as well.
+        workers=tuple(
+            msgspec.structs.replace(
+                worker, is_leader=False, active=worker.active and worker_key(worker.worker_id) in beating
+            )
+            for worker in found.workers
+        ),
+        problem=f"{found.leader!r} has not renewed the lease of epoch {found.epoch} for "
+        f"{clock.read().follower_elapsed(watched.since):.0f} s: it has lapsed, and nobody has taken it",
+    )
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """The lease after having been watched: renewed or taken at `since`, or lapsed, not having been renewed since."""
+
+    state: State
+    since: Reading
+    lapsed: bool
+
+
+async def watch(store: Store, clock: Clock, say: Say) -> Watched | None:
+    """Look until the lease changes, or for as long as it lasts by anybody's clock. `None`: nobody holds one."""
+    first = await read_state(store)
+    since = clock.read()
+    if not isinstance(first, State) or first.released:
+        return None
+    lasts = first.lease_seconds * (1 + _WORST_DRIFT) + _MARGIN_SECONDS
+    say(f"watching the lease for a renewal, for {lasts:.0f} s at most (--no-wait: believe it as it is)")
+    while (left := lasts - clock.read().follower_elapsed(since)) > 0:
+        await clock.sleep(min(left, max(_SHORTEST_PAUSE, first.lease_seconds / _LOOKS_PER_LEASE)))
+        again = await read_state(store)
+        now = clock.read()
+        if not isinstance(again, State) or again.released:
+            return None
+        if again.leader_write_id != first.leader_write_id:
+            return Watched(again, now, lapsed=False)
+    return Watched(first, since, lapsed=True)
+
+
+async def _versions(store: Store) -> dict[str, object]:
+    return {entry.key: (entry.version.e_tag, entry.version.generation) async for entry in store.list(WORKERS)}
+
+
+def show(found: Status, console: Console) -> None:
+    """Print the status for a person."""
+    namespace = escape(repr(found.namespace))
+    if found.leader is not None:
+        console.print(
+            f"[bold]{escape(found.leader)}[/] leads {namespace}, epoch {found.epoch}: elected at "
+            f"{escape(found.elected_at or 'an unknown time')}, renewed {found.renewals} times",
+            soft_wrap=True,
+        )
+        left = found.lease_remaining_seconds or 0.0
+        console.print(
+            f"[dim]lease:[/] {found.lease_seconds:g} s, of which at most {left:.1f} s are left; mandate until "
+            f"{escape(found.mandate_ends_at or 'an unknown time')}",
+            soft_wrap=True,
+        )
+    elif found.problem is not None:
+        verdict = "could not tell who leads" if exit_code(found) == 2 else "nobody leads"
+        console.print(f"[bold yellow]{verdict}[/] {namespace}", soft_wrap=True)
+    elif found.epoch:
+        heir = f", for {escape(found.successor)} to take" if found.successor else ""
+        console.print(f"[bold yellow]nobody leads[/] {namespace}: epoch {found.epoch} was released{heir}")
+    else:
+        console.print(
+            f"[bold yellow]nobody leads[/] {namespace}: there is no lease; is a coordinator running with this URL and "
+            "this namespace?",
+            soft_wrap=True,
+        )
+    if found.problem is not None:
+        console.print(f"[yellow]problem:[/] {escape(found.problem)}", soft_wrap=True)
+    if found.workers:
+        table = Table("worker", "priority", "healthy", "active", "last heartbeat")
+        for worker in found.workers:
+            name = f"[bold]{escape(worker.worker_id)}[/] leads" if worker.is_leader else escape(worker.worker_id)
+            age = f"{worker.age_seconds:.0f} s before the newest"
+            table.add_row(name, str(worker.priority), _yes(worker.healthy), _yes(worker.active), age)
+        console.print(table)
+
+
+def _yes(answer: bool) -> str:
+    return "yes" if answer else "[red]NO[/]"

@@ -1,0 +1,306 @@
+"""Is the history of a namespace what it must be? Read from the bucket alone, and judged without asking any worker.
+
+Guarantee: nothing is written. A grant is recorded some requests after it was made, so what may only be late is reported
+if it was still missing at a second look.
+
+Assumption: nobody removes records from `terms/`. There is no trimming, so the numbers begin with 1.
+
+Not guaranteed: that a history without findings is the true one. Whoever can write to the bucket can write a consistent
+lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections import deque
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.coordinator.layout import METADATA, STATE, TERMS, epoch_of, term_key
+from tenure.coordinator.reading import read_state
+from tenure.election.records import MAX_RECORD_BYTES, Damage, State, Term, TooNew, decode
+from tenure.errors import NotFound, SchemaTooNew
+from tenure.store import Entry, Store, Stored
+
+MAX_FINDINGS = 1000
+MAX_TIMELINE = 1000
+MAX_UNCONFIRMED = 1000
+MAX_GRANTS_REMEMBERED = 100_000
+_AT_ONCE = 16
+_SECOND_LOOK_AFTER = 3.0
+
+
+class FindingKind(enum.Enum):
+    MISSING = "missing"
+    """A number in the sequence has no record, and the record after it does not say that the lease was rebuilt."""
+    MISMATCH = "mismatch"
+    """A record lies under the number of another epoch: two leaders may claim one of them."""
+    UNREADABLE = "unreadable"
+    FOREIGN = "foreign"
+    """Something in `terms/` that tenure did not put there."""
+    NOBODY = "nobody"
+    """A confirmed term without a leader."""
+    SAME_GRANT = "same-grant"
+    """Two epochs under one grant: a record was copied."""
+    LEASE_MISSING = "lease-missing"
+    LEASE_UNREADABLE = "lease-unreadable"
+    LEASE_BEHIND = "lease-behind"
+    """The lease is of an epoch below the newest term: it was put back."""
+    LEASE_AHEAD = "lease-ahead"
+    """The lease is two or more epochs above the newest term: records were removed, or never written."""
+    LEASE_DIFFERS = "lease-differs"
+    """The lease and the term of its epoch name two grants or two leaders: the epoch was granted twice."""
+
+
+MAY_BE_LATE = frozenset({FindingKind.MISSING, FindingKind.LEASE_AHEAD})
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that cannot be, in the object `key`."""
+
+    kind: FindingKind
+    key: str
+    detail: str
+
+
+class TermSeen(msgspec.Struct, frozen=True):
+    """One leadership of the history. Times of day are for people."""
+
+    epoch: int
+    leader: str | None
+    elected_at: str
+    confirmed: bool
+    """False: its winner never recorded it, and so never led."""
+    after_damage: bool
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """What the history says. At most `MAX_FINDINGS` findings are kept, and the newest `MAX_TIMELINE` terms."""
+
+    ok: bool
+    namespace: str
+    founded: bool
+    """False: there is nothing at all of such a namespace."""
+    terms: int
+    """Records that could be read."""
+    lease_epoch: int | None
+    unconfirmed: tuple[int, ...]
+    """Epochs that were granted, and whose winner never led. Not a fault: it crashed, or was too slow."""
+    findings: tuple[Finding, ...]
+    findings_left_out: int
+    timeline: tuple[TermSeen, ...]
+
+
+Lease = State | Damage | TooNew | None
+
+
+class History:
+    """Folds the records of `terms/`, in the order of their keys. Pure: what was read is handed in."""
+
+    def __init__(self) -> None:
+        self.terms = 0
+        self.highest = 0
+        """The highest number of any record, readable or not."""
+        self.findings: list[Finding] = []
+        self.left_out = 0
+        self.unconfirmed: deque[int] = deque(maxlen=MAX_UNCONFIRMED)
+        self.timeline: deque[TermSeen] = deque(maxlen=MAX_TIMELINE)
+        self._grants: dict[str, int] = {}
+
+    def add(self, key: str, body: bytes | Damage) -> None:
+        """The next object, or why its body was not read. Raises `SchemaTooNew`: then nothing can be judged."""
+        if not is_term_key(key):
+            self._report(FindingKind.FOREIGN, key, "no term record has such a name")
+            return
+        epoch = epoch_of(key)
+        assert epoch is not None
+        assert epoch > self.highest, "in the order of keys"
+        first, self.highest = self.highest + 1, epoch
+        term = body if isinstance(body, Damage) else decode(body, Term)
+        if isinstance(term, TooNew):
+            raise _too_new(key, term)
+        if first < epoch and not (isinstance(term, Term) and term.after_damage):
+            detail = (
+                f"{_epochs(first, epoch - 1)} not on record, and epoch {epoch} does not say that it came after damage"
+            )
+            self._report(FindingKind.MISSING, term_key(first), detail)
+        if isinstance(term, Damage):
+            self._report(FindingKind.UNREADABLE, key, term.reason)
+        elif term.epoch != epoch:
+            self._report(FindingKind.MISMATCH, key, f"the record in it is of epoch {term.epoch}, by {term.leader_id!r}")
+        else:
+            self._add_term(key, term)
+
+    def _add_term(self, key: str, term: Term) -> None:
+        self.terms += 1
+        if term.unconfirmed:
+            self.unconfirmed.append(term.epoch)
+        elif term.leader_id is None or term.uid is None:
+            self._report(FindingKind.NOBODY, key, f"epoch {term.epoch} is confirmed, and names no leader")
+        if not _is_known_by_number_alone(term):
+            self._add_grant(key, term)
+        self.timeline.append(
+            TermSeen(term.epoch, term.leader_id, term.elected_at, not term.unconfirmed, term.after_damage)
+        )
+
+    def _add_grant(self, key: str, term: Term) -> None:
+        before = self._grants.get(term.grant_id)
+        if before is not None:
+            self._report(FindingKind.SAME_GRANT, key, f"epoch {term.epoch} has the grant of epoch {before}")
+        self._grants[term.grant_id] = term.epoch
+        if len(self._grants) > MAX_GRANTS_REMEMBERED:
+            del self._grants[next(iter(self._grants))]
+
+    def compare(self, lease: Lease, recorded_before: int, term: Term | None) -> None:
+        """Judge the lease, once the whole history has been added.
+
+        `recorded_before` is the highest number that was on record *before* the lease was read: a term is recorded after
+        its lease was written, so the lease cannot be below it. `term` is the record of the lease's own epoch.
+        """
+        if isinstance(lease, TooNew):
+            raise _too_new(STATE, lease)
+        if lease is None:
+            if recorded_before:
+                detail = f"it is gone, and epoch {recorded_before} was once granted"
+                self._report(FindingKind.LEASE_MISSING, STATE, detail)
+        elif isinstance(lease, Damage):
+            self._report(FindingKind.LEASE_UNREADABLE, STATE, lease.reason)
+        elif lease.epoch < recorded_before:
+            detail = (
+                f"it is of epoch {lease.epoch}, and epoch {recorded_before} is on record: an old lease was put back"
+            )
+            self._report(FindingKind.LEASE_BEHIND, STATE, detail)
+        elif lease.epoch > self.highest + 1:
+            missing = _epochs(self.highest + 1, lease.epoch - 1)
+            self._report(FindingKind.LEASE_AHEAD, STATE, f"it is of epoch {lease.epoch}, and {missing} not on record")
+        elif term is not None and not _is_known_by_number_alone(term):
+            self._compare_grant(lease, term)
+
+    def _compare_grant(self, lease: State, term: Term) -> None:
+        here = lease.leader_id or lease.previous_leader
+        whose = f"epoch {lease.epoch} was granted twice: it is {here!r}'s here, and {term.leader_id!r}'s on record"
+        if lease.grant_id != term.grant_id:
+            self._report(FindingKind.LEASE_DIFFERS, STATE, f"{whose}, under another grant")
+        elif not lease.released and (lease.leader_id, lease.uid) != (term.leader_id, term.uid):
+            self._report(FindingKind.LEASE_DIFFERS, STATE, whose)
+
+    def _report(self, kind: FindingKind, key: str, detail: str) -> None:
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(Finding(kind, key, detail))
+        else:
+            self.left_out += 1
+
+
+async def audit(store: Store, namespace: str, clock: Clock) -> Audit:
+    """Read all of `terms/` and the lease, and judge them. `store` is the namespace's.
+
+    A listing, and a GET for each term; all of it twice if something seems to be missing. Raises `StoreError` if the
+    store did not say, and `SchemaTooNew`.
+    """
+    result = await _look(store, namespace)
+    if any(finding.kind in MAY_BE_LATE for finding in result.findings):
+        await clock.sleep(_SECOND_LOOK_AFTER)
+        result = await _look(store, namespace)
+    return result
+
+
+async def _look(store: Store, namespace: str) -> Audit:
+    history = History()
+    async for key, body in _records(store):
+        history.add(key, body)
+    recorded_before = history.highest
+    lease = await read_state(store)
+    term = None
+    if isinstance(lease, State):
+        if lease.epoch > history.highest:
+            # Granted while the history was read: go on from there.
+            async for key, body in _records(store, after=term_key(history.highest)):
+                if is_term_key(key):
+                    history.add(key, body)
+        term = await _term(store, lease.epoch)
+    history.compare(lease, recorded_before, term)
+    founded = history.highest > 0 or lease is not None or bool(history.findings) or await _is_founded(store)
+    return Audit(
+        ok=not history.findings,
+        namespace=namespace,
+        founded=founded,
+        terms=history.terms,
+        lease_epoch=lease.epoch if isinstance(lease, State) else None,
+        unconfirmed=tuple(history.unconfirmed),
+        findings=tuple(history.findings),
+        findings_left_out=history.left_out,
+        timeline=tuple(history.timeline),
+    )
+
+
+async def _records(store: Store, after: str | None = None) -> AsyncIterator[tuple[str, bytes | Damage]]:
+    """What lies in `terms/`, in the order of keys; some are read at once, and no more than those are held."""
+    batch: list[Entry] = []
+    async for entry in store.list(TERMS, after=after):
+        batch.append(entry)
+        if len(batch) == _AT_ONCE:
+            for record in await _read(store, batch):
+                yield record
+            batch.clear()
+    for record in await _read(store, batch):
+        yield record
+
+
+async def _read(store: Store, batch: list[Entry]) -> list[tuple[str, bytes | Damage]]:
+    bodies = await asyncio.gather(*(_body(store, entry) for entry in batch))
+    return [(entry.key, body) for entry, body in zip(batch, bodies, strict=True)]
+
+
+async def _body(store: Store, entry: Entry) -> bytes | Damage:
+    if not is_term_key(entry.key):
+        return b""
+    if entry.size > MAX_RECORD_BYTES:
+        return Damage(f"{entry.size:,} bytes, and no record of ours is over {MAX_RECORD_BYTES:,}")
+    try:
+        stored = await store.get(entry.key)
+    except NotFound:
+        return Damage("it was listed, and is gone: somebody removes records")
+    assert isinstance(stored, Stored)
+    return stored.body
+
+
+async def _term(store: Store, epoch: int) -> Term | None:
+    """The record of that epoch, if it can be read; one that cannot is reported from the listing."""
+    try:
+        stored = await store.get(term_key(epoch))
+    except NotFound:
+        return None
+    assert isinstance(stored, Stored)
+    term = decode(stored.body, Term)
+    return term if isinstance(term, Term) and term.epoch == epoch else None
+
+
+async def _is_founded(store: Store) -> bool:
+    try:
+        await store.get(METADATA)
+    except NotFound:
+        return False
+    return True
+
+
+def _is_known_by_number_alone(term: Term) -> bool:
+    """Granted, and replaced before anybody saw whose it was: a later winner recorded the number."""
+    return term.unconfirmed and term.leader_id is None
+
+
+def is_term_key(key: str) -> bool:
+    epoch = epoch_of(key)
+    return epoch is not None and epoch > 0 and key == term_key(epoch)
+
+
+def _too_new(key: str, found: TooNew) -> SchemaTooNew:
+    return SchemaTooNew(
+        f"{key} was written by a newer tenure (schemaVersion {found.schema_version}): update this command"
+    )
+
+
+def _epochs(first: int, last: int) -> str:
+    return f"epoch {first} is" if first == last else f"epochs {first} to {last} are"

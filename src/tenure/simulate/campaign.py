@@ -1,0 +1,164 @@
+"""Many seeds on all cores, and what they add up to."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
+import msgspec
+
+from tenure.clock import SYSTEM_CLOCK
+from tenure.simulate.seed import Plan, SeedResult, run_seeds
+from tenure.testing.trouble import KINDS
+
+_SEEDS_AT_ONCE = 4  # of one process, between two reports
+ENOUGH_FOR_COVERAGE = 200
+"""With so many seeds and all faults, one that was never hit is a defect of the simulation."""
+
+EXPECTED = (
+    *(f"fault:{kind}" for kind in KINDS),
+    *(
+        f"network:{name}"
+        for name in (
+            *("applied", "rejected", "unknown", "timeout", "cut", "cut_reply", "outage", "repeated"),
+            *("lost_request", "lost_reply", "slow_request", "slow_reply"),
+            *("late_landing", "late_landing_applied", "late_landing_rejected"),
+            *("server_error_applied", "server_error_not_applied"),
+        )
+    ),
+    *(f"end:{reason}" for reason in ("renew-deadline", "taken", "damaged", "stopped", "step-down", "unhealthy")),
+)
+CRASH_POINTS = ("renew", "stand", "confirm", "settle", "release", "read", "beat", "survey")
+"""Functions in which some process must have been killed or frozen while it waited."""
+
+
+class FirstViolation(msgspec.Struct, frozen=True):
+    seed: int
+    at: float
+    check: str
+    what: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `tenure simulate --json` prints."""
+
+    seeds: int
+    violations: int
+    """Seeds in which something happened that must never happen."""
+    simulated_seconds: float
+    wall_seconds: float
+    first_violation: FirstViolation | None
+    coverage: dict[str, int]
+    """How often each fault, outcome, late landing, end of a term, and point of a crash or freeze was hit."""
+    not_covered: list[str]
+    """What should have been hit and was not; only told of runs that are long enough."""
+    fewest_faults: int
+    """In one seed."""
+    terms: int
+    workers: int
+    minutes: float
+    broken: str | None
+
+
+Progress = Callable[[int, int], None]
+"""Told how many seeds are done, and how many of them were violated."""
+
+
+def run_campaign(
+    first_seed: int,
+    seeds: int,
+    plan: Plan,
+    *,
+    processes: int | None = None,
+    progress: Progress = lambda done, violated: None,
+    stop_at_violation: bool = False,
+) -> Report:
+    started = SYSTEM_CLOCK.read()
+    total = _Total()
+    for results in _results(first_seed, seeds, plan, processes or os.cpu_count() or 1):
+        for result in results:
+            total.add(result)
+        progress(total.seeds, total.violated)
+        if stop_at_violation and total.violated:
+            break
+    return total.report(plan, SYSTEM_CLOCK.read().leader_elapsed(started))
+
+
+def _results(first: int, seeds: int, plan: Plan, processes: int) -> Iterator[list[SeedResult]]:
+    chunks = [
+        range(start, min(start + _SEEDS_AT_ONCE, first + seeds))
+        for start in range(first, first + seeds, _SEEDS_AT_ONCE)
+    ]
+    if processes == 1:
+        for chunk in chunks:
+            yield run_seeds(chunk, plan)
+        return
+    # Spawned, not forked: whoever calls this may have threads.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        waiting: set[Future[list[SeedResult]]] = set()
+        ahead = iter(chunks)
+        try:
+            while True:
+                for chunk in itertools.islice(ahead, max(0, 2 * processes - len(waiting))):
+                    waiting.add(pool.submit(run_seeds, chunk, plan))
+                if not waiting:
+                    return
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Total:
+    def __init__(self) -> None:
+        self.seeds = self.violated = self.terms = 0
+        self.simulated = 0.0
+        self.coverage: Counter[str] = Counter()
+        self.first: FirstViolation | None = None
+        self.fewest_faults: int | None = None
+
+    def add(self, result: SeedResult) -> None:
+        self.seeds += 1
+        self.terms += result.terms
+        self.simulated += result.simulated_seconds
+        self.coverage.update(result.coverage)
+        self.fewest_faults = min(result.faults, self.fewest_faults if self.fewest_faults is not None else result.faults)
+        if result.violations:
+            self.violated += 1
+            worst = result.violations[0]
+            if self.first is None or result.seed < self.first.seed:
+                self.first = FirstViolation(result.seed, worst.at, worst.check, worst.what)
+
+    def report(self, plan: Plan, wall_seconds: float) -> Report:
+        return Report(
+            seeds=self.seeds,
+            violations=self.violated,
+            simulated_seconds=round(self.simulated, 1),
+            wall_seconds=round(wall_seconds, 2),
+            first_violation=self.first,
+            coverage=dict(sorted(self.coverage.items())),
+            not_covered=self._not_covered(plan),
+            fewest_faults=self.fewest_faults or 0,
+            terms=self.terms,
+            workers=plan.workers,
+            minutes=plan.minutes,
+            broken=plan.broken,
+        )
+
+    def _not_covered(self, plan: Plan) -> list[str]:
+        if self.seeds < ENOUGH_FOR_COVERAGE or plan.faults or plan.broken or plan.minutes < 5 or plan.workers < 3:
+            return []
+        struck = [
+            point
+            for point in CRASH_POINTS
+            if not any(key.startswith(("crash:", "freeze:")) and key.endswith(f":{point}") for key in self.coverage)
+        ]
+        return [item for item in EXPECTED if not self.coverage[item]] + [
+            f"crash or freeze in {point}" for point in struck
+        ]

@@ -1,0 +1,205 @@
+"""Deliberately broken builds: each is a patch to a production class, and some checker must catch it.
+
+A checker that never fails proves nothing. Each variant leaves out one rule of the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tenure.coordinator.layout import STATE
+from tenure.coordinator.lead import Lead
+from tenure.coordinator.lease import Grant, Held, LeaseDesk, Standing, Taken
+from tenure.election import decide as decide_module
+from tenure.election.decide import Opening, Rules
+from tenure.election.records import State, encode
+from tenure.election.sight import Sight
+from tenure.errors import ConfigError, StoreError
+from tenure.store import Applied, Unknown, Version
+
+Patch = tuple[object, str, object]
+
+
+class Variant(msgspec.Struct, frozen=True):
+    name: str
+    leaves_out: str
+    """The rule that is missing."""
+    patches: Callable[[], list[Patch]]
+
+
+@contextlib.contextmanager
+def broken(name: str | None) -> Iterator[None]:
+    """Run the body with one rule left out; `None`: with all of them."""
+    if name is None:
+        yield
+        return
+    if name not in VARIANTS:
+        raise ConfigError(f"there is no broken variant {name!r}: there are {', '.join(sorted(VARIANTS))}")
+    patches = VARIANTS[name].patches()
+    # From the class's own dictionary: a property must be restored as it was defined, not as it is read.
+    before = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in patches]
+    try:
+        for owner, attribute, replacement in patches:
+            setattr(owner, attribute, replacement)
+        yield
+    finally:
+        for owner, attribute, original in before:
+            setattr(owner, attribute, original)
+
+
+def _no_drift_margin() -> list[Patch]:
+    return [
+        (Rules, "lasts", property(lambda self: self.lease)),
+        (Rules, "lapses_after", lambda self, lease: lease),
+    ]
+
+
+def _lease_from_answer() -> list[Patch]:
+    renew, stand = LeaseDesk.renew, LeaseDesk.stand
+
+    async def late_renew(self: LeaseDesk, *arguments: Any, **changes: Any) -> Standing:
+        standing = await renew(self, *arguments, **changes)
+        if isinstance(standing, Held) and standing.sent is not None:
+            return Held(self._clock.read(), standing.landed)
+        return standing
+
+    async def late_stand(self: LeaseDesk, action: Any) -> Grant | None:
+        grant = await stand(self, action)
+        return None if grant is None else msgspec.structs.replace(grant, sent=self._clock.read())
+
+    return [(LeaseDesk, "renew", late_renew), (LeaseDesk, "stand", late_stand)]
+
+
+def _wall_clock_expiry() -> list[Patch]:
+    original = decide_module.opening
+
+    def opening(rules: Rules, sight: Sight, uid: str, worker_id: str) -> Opening | None:
+        chance = original(rules, sight, uid, worker_id)
+        found = sight.found
+        if chance is None or not isinstance(found, State) or found.released or found.uid == uid:
+            return chance
+        expires = datetime.fromisoformat(found.lease_expires_at).timestamp()
+        return Opening(max(0.0, expires - sight.since.wall_ns / 1e9), chance.contested)
+
+    return [(decide_module, "opening", opening)]
+
+
+def _blind_release() -> list[Patch]:
+    async def release(self: LeaseDesk, successor: str | None, pinned: bool) -> bool | None:
+        await _put(self, _given_away(self, successor))
+        return True
+
+    return [(LeaseDesk, "release", release)]
+
+
+def _epoch_reset_on_release() -> list[Patch]:
+    async def release(self: LeaseDesk, successor: str | None, pinned: bool) -> bool | None:
+        assert self._mine_version is not None
+        state = msgspec.structs.replace(_given_away(self, successor), epoch=1)
+        return isinstance(await self._store.replace(STATE, encode(state), self._mine_version), Applied)
+
+    return [(LeaseDesk, "release", release)]
+
+
+def _given_away(desk: LeaseDesk, successor: str | None) -> State:
+    assert desk.mine is not None
+    write_id = desk._draw_id()
+    return msgspec.structs.replace(
+        desk.mine, write_id=write_id, leader_write_id=write_id, leader_id=None, uid=None, successor=successor
+    )
+
+
+async def _put(desk: LeaseDesk, state: State) -> None:
+    try:
+        await desk._store.put(STATE, encode(state))
+    except StoreError:
+        pass
+
+
+def _unknown_is_applied() -> list[Patch]:
+    write = LeaseDesk._write
+
+    async def optimistic(self: LeaseDesk, *arguments: Any) -> Any:
+        outcome = await write(self, *arguments)
+        return Applied(Version("?")) if isinstance(outcome, Unknown) else outcome
+
+    return [(LeaseDesk, "_write", optimistic)]
+
+
+def _unknown_is_rejected() -> list[Patch]:
+    settle = LeaseDesk.settle
+
+    async def pessimistic(self: LeaseDesk, outcome: Any) -> Standing:
+        return Taken(None) if isinstance(outcome, Unknown) else await settle(self, outcome)
+
+    return [(LeaseDesk, "settle", pessimistic)]
+
+
+def _flag_not_deadline() -> list[Patch]:
+    return [
+        (Lead, "remaining", lambda self: 1.0 if self._ended is None else 0.0),
+        (Lead, "holds", lambda self: self._ended is None),
+    ]
+
+
+def _valid_until_by_max() -> list[Patch]:
+    settle = LeaseDesk.settle
+
+    async def latest(self: LeaseDesk, outcome: Any) -> Standing:
+        standing = await settle(self, outcome)
+        if isinstance(standing, Held) and standing.sent is not None and self.mine is not None:
+            sent = [each.at for each in self._sent.values() if each.grant_id == self.mine.grant_id]
+            return Held(max(sent, key=lambda reading: reading.boottime_ns), standing.landed)
+        return standing
+
+    return [(LeaseDesk, "settle", latest), (Lead, "sending", lambda self, now, lasts: None)]
+
+
+def _rebuild_at_once() -> list[Patch]:
+    return [(Rules, "damage_lapses_after", property(lambda self: 0.0))]
+
+
+def _grant_without_term_record() -> list[Patch]:
+    async def confirm(self: LeaseDesk, grant: Grant, within: float) -> bool | None:
+        return True
+
+    return [(LeaseDesk, "confirm", confirm)]
+
+
+def _follower_clock_before_read() -> list[Patch]:
+    async def read(self: LeaseDesk) -> Sight:
+        now = self._clock.read()
+        found, version, body = await self._look()
+        return self._see(found, version, now, body)
+
+    return [(LeaseDesk, "read", read)]
+
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("no-drift-margin", "neither leader nor follower allows for clocks that drift", _no_drift_margin),
+        Variant(
+            "lease-from-answer", "the leader counts its lease from the answer, not the sending", _lease_from_answer
+        ),
+        Variant("wall-clock-expiry", "followers compare wall clocks", _wall_clock_expiry),
+        Variant("blind-release", "the lease is released without a condition", _blind_release),
+        Variant("epoch-reset-on-release", "a released lease starts counting anew", _epoch_reset_on_release),
+        Variant("unknown-is-applied", "a write without an answer counts as done", _unknown_is_applied),
+        Variant("unknown-is-rejected", "a write without an answer counts as lost to another", _unknown_is_rejected),
+        Variant("flag-not-deadline", "is_leader() is a flag that a loop must turn off", _flag_not_deadline),
+        Variant(
+            "valid-until-by-max", "any confirmation extends the lease from the latest sending", _valid_until_by_max
+        ),
+        Variant("rebuild-at-once", "a damaged lease is rebuilt without waiting", _rebuild_at_once),
+        Variant("grant-without-term-record", "a won lease is leadership, recorded or not", _grant_without_term_record),
+        Variant(
+            "follower-clock-before-read", "followers read their clock before the request", _follower_clock_before_read
+        ),
+    )
+}

@@ -1,0 +1,78 @@
+"""Whole coordinators in simulated time: who is counted, and who is handed what."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenure.coordinator.config import MandateEnd
+from tests.simulated.fleet import QUICK, Fleet
+
+
+@pytest.mark.req("EL-7")
+def test_a_worker_that_died_is_counted_and_cleaned_up() -> None:
+    with Fleet() as fleet:
+        for name in "abc":
+            fleet.join(name)
+        fleet.run(30)
+        leader = fleet.nodes["a"]
+        assert leader.done(leader.service.get_active_workers()) == ["a", "b", "c"]
+        fleet.nodes["c"].host.crash()
+        fleet.run(30)
+        assert leader.service.get_metrics().worker_timeouts == 1
+        assert leader.named("workers:updated")[-1].workers == ("a", "b")
+        fleet.run(30)
+        assert fleet.bucket.body(fleet.path("workers/worker=c.json")) is None
+
+
+@pytest.mark.xfail(reason="Engine._lead_fleet counts everyone who is gone, also who deregistered", strict=True)
+def test_a_worker_that_left_politely_is_no_timeout() -> None:
+    with Fleet() as fleet:
+        for name in "abc":
+            fleet.join(name)
+        fleet.run(30)
+        leaver = fleet.nodes["c"]
+        leaver.done(leaver.service.stop())
+        fleet.run(30)
+        assert fleet.nodes["a"].named("workers:updated")[-1].workers == ("a", "b")
+        assert fleet.nodes["a"].service.get_metrics().worker_timeouts == 0
+
+
+@pytest.mark.xfail(
+    reason="Engine._consider_rivals asks only rivals of better priority whether they are healthy: the leader hands "
+    "over to a worker that will not stand, once for each mandate",
+    strict=True,
+)
+def test_a_mandate_is_not_handed_over_to_an_unhealthy_worker() -> None:
+    with Fleet(config=QUICK.replace(mandate_end=MandateEnd.HAND_OVER, max_epoch_duration=60)) as fleet:
+        leader = fleet.join("b")
+        fleet.run(10)
+        fleet.join("a", health_check=lambda: False)
+        fleet.run(200)
+        assert leader.named("coord:coordinator-demoted") == []
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        "abc",
+        pytest.param(
+            "abcde",
+            marks=pytest.mark.xfail(
+                reason="with over three members a leader never reads a body again that it has read, unless its record "
+                "was gone for worker_timeout: a worker that restarts under its id keeps its old priority (and uid)",
+                strict=True,
+            ),
+        ),
+    ],
+)
+def test_a_worker_that_restarts_with_better_priority_is_handed_the_lease(workers: str) -> None:
+    with Fleet(config=QUICK.replace(min_epoch_duration=10)) as fleet:
+        for name in workers:
+            fleet.join(name)
+        fleet.run(30)
+        host = fleet.nodes["c"].host
+        host.crash()
+        fleet.join("c", host=host.respawn(), priority=10)
+        fleet.run(300)
+        assert fleet.leader is not None
+        assert fleet.leader.name == "c"
