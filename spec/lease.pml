@@ -84,6 +84,12 @@
 #define ROLLBACKS 0
 #endif
 
+/* With -DREACH=n the search must get to landmark n, or what comes after it was never tried. */
+#ifndef REACH
+#define REACH     0
+#endif
+#define LANDMARK(n)  assert(REACH != n)
+
 #define min(a, b)   ((a) < (b) -> (a) : (b))
 #define max(a, b)   ((a) > (b) -> (a) : (b))
 #define less(a, b)  ((a) > (b) -> (a) - (b) : 0)
@@ -281,7 +287,13 @@ inline know_own(p, s) {
 /* A grant becomes a leadership; with nothing left of its lease, a term that is over. */
 inline lead(p, s) {
     assert(w_kind[s] == GRANT && w_state[s] != FLYING);                /* I-3 */
-    if :: w_left[s] > 0 -> assert(w_epoch[s] > top); top = w_epoch[s]  /* I-2 */ :: else fi;
+    if
+    :: w_left[s] > 0 ->
+        assert(w_epoch[s] > top);                                      /* I-2 */
+        top = w_epoch[s];
+        if :: top == EPOCHS -> LANDMARK(1) :: else fi
+    :: else -> LANDMARK(2)
+    fi;
     term[p] = w_epoch[s];
     confirmed(p, s);
 #ifdef BACKFILL_AFTER_LEADING
@@ -410,6 +422,7 @@ proctype Process(byte p) {
     /* LeaseDesk.stand: fills in the term before, then the CAS. */
     :: d_step { STANDS(p) && !TERM_BEFORE_IS_THERE(p) ->
         terms[epoch[p]] = UNCONFIRMED;
+        LANDMARK(4);
         printf("%d fills in term %d\n", p, epoch[p]) }
     :: d_step { STANDS(p) && TERM_BEFORE_IS_THERE(p) -> send(p, GRANT, epoch[p] + 1, LONG) }
 #if SHORT < LONG
@@ -471,6 +484,7 @@ inline land(p, s) {
         r_holder = p + 1;
         w_state[s] = LANDED; w_create[s] = 0; w_cur[s] = 1; w_bak[s] = 0
     :: else ->
+        if :: w_kind[s] == REBUILD && w_create[s] -> LANDMARK(6) :: w_kind[s] == REBUILD && !w_create[s] -> LANDMARK(7) :: else fi;
         r_holder = NOBODY;
         clear(s) /* what its process could learn, it learns by reading */
     fi;
@@ -492,6 +506,7 @@ inline learn(p, s) {
     :: w_kind[s] == RENEW ->
         /* E-4: a term that is over, by time or because a release was sent, is not revived. */
         if :: LEASE_VALID(p) -> confirmed(p, s) :: else fi;
+        if :: !w_cur[s] && w_left[s] -> LANDMARK(3) :: else fi;
         know_own(p, s);
         clear(s)
     :: else ->
@@ -510,6 +525,7 @@ inline confirm(p, s) {
     :: else ->
         /* E-3: somebody else's, who may lead. So the record is damaged, although we wrote it. */
         printf("%d is refused term %d\n", p, w_epoch[s]);
+        LANDMARK(5);
         if
 #ifdef STAND_AFTER_REJECTED_TERM
         :: w_cur[s] -> know_own(p, s)

@@ -13,6 +13,7 @@
     │   ├── NotFenced                 the object was not written through a leadership, or through another namespace's
     │   ├── WorkerReplaced            a newer process start uses this worker id
     │   ├── RequestRefused            the leader, or its mandate, says no to a step-down or transfer
+    │   │   └── RequestNotAnswered    nothing has come of it yet
     │   └── SchemaTooNew              the bucket was written by a newer tenure
     └── StoreError                    the store said no, or said nothing
         ├── NotFound                  there is no such key
@@ -95,6 +96,10 @@ class WorkerReplaced(CoordinationError):
 
 class RequestRefused(CoordinationError):
     """A step-down or transfer did not happen; the message says why."""
+
+
+class RequestNotAnswered(RequestRefused):
+    """A step-down or transfer was asked for, and nothing has come of it yet."""
 
 
 class SchemaTooNew(CoordinationError):

@@ -8,6 +8,8 @@ import sys
 import venv
 from pathlib import Path
 
+import pytest
+
 from tenure import __version__
 from tests.acceptance.command import tenure
 
@@ -46,13 +48,14 @@ def test_the_demo_for_scripts() -> None:
     changes = [result["elected"], result["after_kill"], result["after_stop"]]
     assert [change["epoch"] for change in changes] == [1, 2, 3]
     assert len({change["leader"] for change in changes}) == 3
-    assert result["after_stop"]["seconds"] < result["after_kill"]["seconds"]
+    assert result["after_kill"]["seconds"] > 1.5  # nobody may lead before the lease has run out
     assert result["two_at_once"] == 0
     assert result["reports"] > 100
     assert result["audit"]["ok"] is True
     assert result["doctor"]["fit"] is True
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_demo_leaves_no_process_behind_when_it_is_stopped() -> None:
     demo = subprocess.Popen([sys.executable, "-m", "tenure", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert demo.stdout is not None

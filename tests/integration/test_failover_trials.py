@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -176,6 +177,37 @@ async def test_ten_leaders_sent_away(kind: str, url_of: Callable[[str], str], tm
     record("SIGTERM", kind, seconds, WITHIN_GRACEFUL, verdicts)
     assert len(seconds) == 10
     assert max(seconds) <= WITHIN_GRACEFUL
+
+
+@pytest.mark.req("EL-15", "EF-1")
+async def test_stops_of_any_length_of_any_worker(url_of: Callable[[str], str], tmp_path: Path) -> None:
+    """For a minute every worker is stopped again and again, often for about as long as the lease is: that is where the
+    answers to renewals come just before or just after it has run out, and where several may be stopped at once."""
+    urls = [url_of(kind) for kind in ("directory", "directory", "ministack", "ministack")]
+    done = await run_side_by_side(urls, tmp_path, 1, stop_everybody_now_and_then)
+    verdicts = [trials.verdict() for trials in done]
+    stops = sum(len(trials.events_ns) for trials in done)
+    terms = sum(len(verdict.terms) for verdict in verdicts)
+    print(f"\n{stops} stops of any length: {terms} terms in {len(urls)} clusters")
+    for verdict in verdicts:
+        assert verdict.violations == [], _shown(verdict)
+    assert stops >= 100
+    assert terms >= 20, "hardly a stop cost anybody the leadership"
+
+
+async def stop_everybody_now_and_then(trials: Trials, leader: Believer) -> None:
+    cluster, dice, ends = trials.cluster, trials.dice, time.monotonic() + 60
+
+    async def stop_now_and_then(believer: Believer) -> None:
+        while time.monotonic() < ends:
+            await asyncio.sleep(dice.uniform(0.1, 1.3 * LEASE))
+            trials.events_ns.append(cluster.pause(believer))
+            short, about_a_lease, long = dice.uniform(0.05, 0.6), dice.uniform(1.8, 3.4), dice.uniform(LEASE, 2 * LEASE)
+            await asyncio.sleep(dice.choice((short, about_a_lease, long)))
+            cluster.resume(believer)
+
+    await asyncio.gather(*(stop_now_and_then(believer) for believer in list(cluster.running)))
+    await cluster.settled(PATIENCE)
 
 
 async def test_a_flag_in_place_of_a_deadline_is_found_out(url_of: Callable[[str], str], tmp_path: Path) -> None:

@@ -11,11 +11,6 @@ import pytest
 from tenure import CoordinatorConfig, Database
 
 
-@pytest.mark.xfail(
-    reason="when the user's loop is closed the engine stops, but the service still counts as running: start() on "
-    "another loop does nothing, and leadership() there fails with asyncio's 'bound to a different event loop'",
-    strict=True,
-)
 def test_a_database_is_used_on_one_loop_after_another(url_of: Callable[[str], str]) -> None:
     config = CoordinatorConfig.fast(worker_id="w", startup_jitter_max=0)
     database = Database(url_of("memory"))

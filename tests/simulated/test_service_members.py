@@ -24,7 +24,6 @@ def test_a_worker_that_died_is_counted_and_cleaned_up() -> None:
         assert fleet.bucket.body(fleet.path("workers/worker=c.json")) is None
 
 
-@pytest.mark.xfail(reason="Engine._lead_fleet counts everyone who is gone, also who deregistered", strict=True)
 def test_a_worker_that_left_politely_is_no_timeout() -> None:
     with Fleet() as fleet:
         for name in "abc":
@@ -37,11 +36,6 @@ def test_a_worker_that_left_politely_is_no_timeout() -> None:
         assert fleet.nodes["a"].service.get_metrics().worker_timeouts == 0
 
 
-@pytest.mark.xfail(
-    reason="Engine._consider_rivals asks only rivals of better priority whether they are healthy: the leader hands "
-    "over to a worker that will not stand, once for each mandate",
-    strict=True,
-)
 def test_a_mandate_is_not_handed_over_to_an_unhealthy_worker() -> None:
     with Fleet(config=QUICK.replace(mandate_end=MandateEnd.HAND_OVER, max_epoch_duration=60)) as fleet:
         leader = fleet.join("b")
@@ -51,20 +45,7 @@ def test_a_mandate_is_not_handed_over_to_an_unhealthy_worker() -> None:
         assert leader.named("coord:coordinator-demoted") == []
 
 
-@pytest.mark.parametrize(
-    "workers",
-    [
-        "abc",
-        pytest.param(
-            "abcde",
-            marks=pytest.mark.xfail(
-                reason="with over three members a leader never reads a body again that it has read, unless its record "
-                "was gone for worker_timeout: a worker that restarts under its id keeps its old priority (and uid)",
-                strict=True,
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("workers", ["abc", "abcde"])
 def test_a_worker_that_restarts_with_better_priority_is_handed_the_lease(workers: str) -> None:
     with Fleet(config=QUICK.replace(min_epoch_duration=10)) as fleet:
         for name in workers:

@@ -9,11 +9,6 @@ import pytest
 from tests.simulated.fleet import Fleet
 
 
-@pytest.mark.xfail(
-    reason="LeadershipScope.enter() cancels its own running task; a body that never waits ends before that arrives, "
-    "and on Python 3.11 and 3.12 uncancel() does not take it back: it ends the `async for` instead",
-    strict=True,
-)
 def test_a_term_that_was_lost_before_its_body_began_does_not_end_the_loop_over_terms() -> None:
     with Fleet() as fleet:
         node = fleet.join("a")

@@ -34,11 +34,6 @@ def test_a_leader_that_renews_is_not_overthrown_by_a_smaller_id() -> None:
 class TestATermThatIsOverIsOverForTheWholeProcess:
     """Whatever ended `Lead` must end the engine's own tenure: otherwise it renews a lease under which nobody leads."""
 
-    @pytest.mark.xfail(
-        reason="Engine._renew ignores that Lead.confirmed() came too late: the lease is renewed for ever, is_leader() "
-        "stays false, no hook is told, and the namespace has no leader until that process ends",
-        strict=True,
-    )
     def test_a_leader_frozen_over_its_deadline_with_a_renewal_under_way_leads_again(self) -> None:
         with Fleet() as fleet:
             leader = fleet.join("a")
@@ -58,10 +53,6 @@ class TestATermThatIsOverIsOverForTheWholeProcess:
             assert leader.plugin.calls[:2] == ["become", "stop"]
             assert leader.leads
 
-    @pytest.mark.xfail(
-        reason="Lead.remaining() latches the end of a term that the engine never hears of: as above",
-        strict=True,
-    )
     def test_a_leader_that_said_no_once_ends_its_term(self) -> None:
         """The wall clock jumps, somebody asks `is_leader()`, the wall clock is put right, all between two beats."""
         with Fleet() as fleet:
@@ -77,11 +68,6 @@ class TestATermThatIsOverIsOverForTheWholeProcess:
             assert leader.plugin.calls[:2] == ["become", "stop"]
             assert leader.leads
 
-    @pytest.mark.xfail(
-        reason="a heartbeat that begins while Engine._stand waits asks for a look, which a holder never makes: no "
-        "renewal is asked for until that beat gives up after a whole lease, so the new term ends at renew_deadline",
-        strict=True,
-    )
     @pytest.mark.parametrize("seeds", [range(12)])
     def test_a_new_leader_on_a_healthy_store_keeps_its_term(self, seeds: range) -> None:
         demoted = []

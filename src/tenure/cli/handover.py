@@ -17,7 +17,7 @@ from tenure.coordinator.reading import read_state
 from tenure.election.records import State
 from tenure.entropy import new_id
 from tenure.errors import RequestRefused
-from tenure.store import Access, Store
+from tenure.store import Access
 
 TIMEOUT = click.option(
     "--timeout",
@@ -63,10 +63,9 @@ def hand_over(
 async def _ask(command: str, url: str, namespace: str, to: str | None, force: bool, timeout: float) -> Answer:
     # Opening for writing makes a directory that is missing; to ask nobody nothing should be made.
     async with open_namespace(url, namespace, Access.READ_ONLY) as store:
-        if await read_state(store) is None:
-            return Answer(
-                Verdict.REFUSED, reason=f"nobody leads {namespace!r}: it has no lease; check URL and namespace"
-            )
+        before = await read_state(store)
+    if before is None:
+        return Answer(Verdict.REFUSED, reason=f"nobody leads {namespace!r}: it has no lease; check URL and namespace")
     request_ids: list[str] = []
 
     def draw_id() -> str:
@@ -86,18 +85,25 @@ async def _ask(command: str, url: str, namespace: str, to: str | None, force: bo
                 draw_id=draw_id,
             )
         except RequestRefused as refused:
-            if await _still_waits(store, request_ids):
-                return Answer(
-                    Verdict.UNCLEAR, reason=f"{refused}; the request is still in the lease, and may be followed"
-                )
+            unclear = _why_unclear(before, await read_state(store), request_ids)
+            if unclear is not None:
+                return Answer(Verdict.UNCLEAR, reason=unclear)
             return Answer(Verdict.REFUSED, reason=str(refused))
     return Answer(Verdict.DONE, done)
 
 
-async def _still_waits(store: Store, request_ids: list[str]) -> bool:
-    """Is our request in the lease, unanswered?"""
-    state = await read_state(store)
-    return isinstance(state, State) and state.handoff is not None and state.handoff.request_id in request_ids
+def _why_unclear(before: object, now: object, request_ids: list[str]) -> str | None:
+    """It was not refused, only not done in time: what is it waiting for?"""
+    if not isinstance(now, State):
+        return None
+    if now.handoff is not None and now.handoff.request_id in request_ids:
+        return (
+            f"{now.leader_id!r}, epoch {now.epoch}, has not answered in time; it may be frozen or dead. The request "
+            "stays in the lease, and is followed if it comes back: see `tenure status`"
+        )
+    if isinstance(before, State) and not before.released and now.released and now.epoch == before.epoch:
+        return f"{before.leader_id!r} has stepped down, and nobody has taken over in time: see `tenure status`"
+    return None
 
 
 def _told(done: Handover) -> str:

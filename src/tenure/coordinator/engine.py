@@ -7,10 +7,10 @@ write this worker's record, and tell the lease loop that a look or a renewal is 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from typing import Any
 
 import msgspec
 
@@ -62,12 +62,12 @@ from tenure.election.decide import (
     turn_delay,
 )
 from tenure.election.holding import Holding
-from tenure.election.rank import position, ranked, steps, successor
+from tenure.election.rank import MAX_STEPS, position, ranked, steps, successor
 from tenure.election.records import Damage, Member, Refusal, State, TooNew, time_of_day
-from tenure.election.sight import Absent
+from tenure.election.sight import Absent, Sight
 from tenure.entropy import NewId, Random
 from tenure.errors import ClockSkewed, StoreError, WorkerReplaced
-from tenure.store import Store
+from tenure.store import Store, Version
 from tenure.store.limited import TimeLimited
 
 _log = logging.getLogger("tenure.coordinator")
@@ -75,13 +75,15 @@ _log = logging.getLogger("tenure.coordinator")
 _MAX_SUCCESSORS_ASKED = 3
 _RIVAL_ASKED_EVERY = 12  # heartbeats
 _LONGEST_REST = 3600.0
+_HOLDER_RESTS = 1.0
+"""Timers stand still while a machine sleeps: a leader that wakes up must notice soon that its term is over."""
 
 RunHealthCheck = Callable[[], Awaitable[bool]]
 
 
 def rules_of(config: CoordinatorConfig, longest_lease: float) -> Rules:
     return Rules(
-        lease=config.lease_timeout,
+        lease=round(config.lease_timeout * 1000) / 1000,  # as the record says it
         leads_for=config.renew_deadline_seconds,
         drift=config.drift,
         margin=config.takeover_margin,
@@ -126,7 +128,7 @@ class Engine:
         self.rules = rules_of(config, longest_lease)
         limited = TimeLimited(namespace_store(store, namespace), config.request_timeout_seconds, config.lease_timeout)
         self.desk = LeaseDesk(limited, who, self.rules, clock, draw_id)
-        self._own = OwnRecord(limited, who, config.priority, clock, draw_id)
+        self._own = OwnRecord(limited, who, config.priority, config.worker_timeout, clock, draw_id)
         self._roster = Roster(limited, self._own, who, config.worker_timeout, clock)
         self._list = MemberList(limited, draw_id)
         self.breaker = CircuitBreaker(config.circuit_breaker)
@@ -144,7 +146,7 @@ class Engine:
         self._election_began: Reading | None = None
         self._renewal_changes: dict[str, object] = {}
         self._announced: tuple[str | None, int] = (None, 0)
-        self._reported_damage: str | None = None
+        self._reported_damage: tuple[Version | None, str] | None = None
         # The fleet
         self.members: tuple[Member, ...] = ()
         self._surveys = 0
@@ -154,6 +156,9 @@ class Engine:
         self._poke = asyncio.Event()
         self._beat: asyncio.Future[bool] | None = None
         self._stopping = False
+        self._user_loop_stalled = False
+        self.defects = 0
+        """Exceptions that nobody foresaw; each ended a term, or a heartbeat, and was logged."""
         self._replaced: WorkerReplaced | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -172,6 +177,12 @@ class Engine:
     @property
     def healthy(self) -> bool:
         return self._health.healthy
+
+    def user_loop_stalled(self, stalled: bool) -> None:
+        """A process whose work does not get on neither stays nor stands."""
+        if stalled != self._user_loop_stalled:
+            self._user_loop_stalled = stalled
+            self._poke.set()
 
     def leave(self, reason: str, to: str | None = None) -> bool:
         """Stop leading, politely. False: this process does not lead."""
@@ -205,13 +216,14 @@ class Engine:
             if self._run_health_check is not None:
                 self._spawn(self._check_health(self._run_health_check))
             while not self._is_done():
-                await self._next_action()
+                await self._survive(self._next_action())
             self._cancel_tasks()
             await self._deregister()
         finally:
             self._cancel_tasks()
             if self.lead is not None:
                 self.lead.end("stopped")
+            self._tenure = None
             self._signal()
 
     async def _hold_back(self) -> None:
@@ -225,10 +237,20 @@ class Engine:
         except TimeoutError:
             pass
 
+    async def _survive(self, action: Awaitable[None]) -> None:
+        """A defect must not end the loop, and a term in which one showed is not to be trusted."""
+        try:
+            await action
+        except Exception:
+            self.defects += 1
+            _log.exception("a defect of tenure in the lease loop of %r: this process stops leading", self._namespace)
+            if self._tenure is not None:
+                self._end_term("defect")
+            await self._rest(self._config.heartbeat_interval, self._clock.read())
+
     def request_stop(self) -> None:
         """Leave politely: wind up, release, deregister; then `run` ends, within `drain_timeout` and a few requests."""
         self._stopping = True
-        self.leave("stopped")
         self._poke.set()
 
     async def _deregister(self) -> None:
@@ -254,7 +276,7 @@ class Engine:
         except StoreError as error:
             self._failed(error)
             good = False
-        if isinstance(action, Watch | Renew):
+        if isinstance(action, Watch | Renew | Refuse):
             self._look_now = False
             if self._beat is not None and not self._beat.done():
                 self._beat.set_result(good)
@@ -305,13 +327,27 @@ class Engine:
         )
 
     def _current_tenure(self) -> Tenure | None:
+        """Our term, with what may have come up since it was written down, whatever was being waited for then."""
         tenure, lead = self._tenure, self.lead
-        if tenure is None or not tenure.confirmed or lead is None or lead.ended is None:
+        if tenure is None or tenure.drain is not None:
             return tenure
-        return msgspec.structs.replace(tenure, ended=lead.ended)
+        if tenure.confirmed and lead is not None and lead.ended is not None:
+            return msgspec.structs.replace(tenure, ended=lead.ended)
+        if tenure.leave is None and (reason := self._reason_to_leave()) is not None:
+            return msgspec.structs.replace(tenure, leave=reason)
+        return tenure
+
+    def _reason_to_leave(self) -> str | None:
+        if self._stopping:
+            return "stopped"
+        if self._replaced is not None:
+            return "replaced"
+        if not self._health.healthy:
+            return "unhealthy"
+        return "loop-stalled" if self._user_loop_stalled else None
 
     def _may_stand(self, now: Reading) -> bool:
-        if self._stopping or self._replaced is not None or not self._health.healthy:
+        if self._reason_to_leave() is not None:
             return False
         return self._ready_in(now) <= 0 and self.breaker.status().state != "open"
 
@@ -349,6 +385,8 @@ class Engine:
         limit = _LONGEST_REST if seconds is None else seconds
         if self._tenure is None and 0 < ready < limit:
             limit = ready
+        elif self._tenure is not None:
+            limit = min(limit, _HOLDER_RESTS)
         try:
             # A hair late rather than early: an early look would find that it is not time yet, and rest again.
             async with asyncio.timeout(max(limit, 0.0) + 0.001):
@@ -368,11 +406,11 @@ class Engine:
             if self._config.membership and found.members_version != self._list.version and found.members_version:
                 await self._read_members(found.members_version)
         elif isinstance(found, Damage):
-            self._report_damage(sight.mark, found.reason)
+            self._report_damage(sight, found.reason)
         elif isinstance(found, TooNew):
-            self._report_damage(sight.mark, f"written by a newer tenure (schemaVersion {found.schema_version})")
+            self._report_damage(sight, f"written by a newer tenure (schemaVersion {found.schema_version})")
         elif isinstance(found, Absent) and found.history:
-            self._report_damage(sight.mark, f"state.json is gone, and epoch {found.history} was once granted")
+            self._report_damage(sight, f"state.json is gone, and epoch {found.history} was once granted")
 
     async def _survey(self) -> None:
         sight = self.desk.sight
@@ -383,7 +421,14 @@ class Engine:
             delay = turn_delay(self.rules, sight, 0, self._random.random())
             self._turn = Turn(sight.mark, delay, self._clock.read())
             return
-        survey = await self._roster.survey()
+        try:
+            survey = await self._roster.survey()
+        except StoreError as error:
+            # Whose turn it is decides only who goes first: without a listing, chance does.
+            self._failed(error)
+            delay = turn_delay(self.rules, sight, 0, self._random.random() * MAX_STEPS)
+            self._turn = Turn(sight.mark, delay, self._clock.read())
+            return
         lapsed = sight.found.uid if isinstance(sight.found, State) else None
         place = steps(position([m for m in survey.members if m.uid != lapsed], self._who.uid))
         jitter = self._random.random() / 4 if place else 0.0
@@ -476,6 +521,8 @@ class Engine:
             self._update(last_try=sent)
             return False
         if isinstance(standing, Taken | Spoilt):
+            if isinstance(standing, Taken):
+                lead.sending(self._clock.read(), 0.0)  # another's lease is in force, whatever is left of ours
             self._end_term("taken" if isinstance(standing, Taken) else "damaged")
             return True
         if isinstance(standing, Held) and standing.sent is not None:
@@ -537,16 +584,18 @@ class Engine:
         return None
 
     async def _release(self, to: str | None, pinned: bool) -> None:
-        lead = self.lead
-        assert lead is not None
-        assert self._tenure is not None
-        reason = self._tenure.drain.reason if self._tenure.drain is not None else "released"
-        lead.sending(self._clock.read(), 0.0)
+        tenure = self._tenure
+        assert tenure is not None
+        if tenure.confirmed and self.lead is not None:
+            self.lead.sending(self._clock.read(), 0.0)
         await self.desk.release(to, pinned)
-        # Others look at the lease at each heartbeat; whoever has just left lets them have it first.
+        self._let_others_first(0.0)
+        self._finish_term()
+
+    def _let_others_first(self, after: float) -> None:
+        """Others look at the lease at each heartbeat; whoever has just left lets them have it first."""
         wait = self._config.heartbeat_interval + self._config.heartbeat_jitter + 2 * self.rules.takeover_delay
-        self._not_before = (self._clock.read(), wait)
-        self._finish_term(reason)
+        self._not_before = (self._clock.read(), after + wait)
 
     def _end_term(self, reason: str) -> None:
         """The lease is left to lapse. Hooks are told, and have until it does."""
@@ -559,11 +608,13 @@ class Engine:
                 self._demoted(lead, reason)
                 self._spawn(self._watch_hooks(lead, [seat.finish(lead) for seat in self.seats]))
             elif not tenure.drain.done:
+                # Work that does not end must not keep its process in office either.
+                self._let_others_first(self.rules.lapses_after(self.rules.lease))
                 self._bus.emit(OverranLease(self._namespace, lead.epoch, "hooks that had not returned"))
                 _log.warning(
                     "epoch %d of %r ended (%s) before its hooks had returned", lead.epoch, self._namespace, reason
                 )
-        self._finish_term(reason)
+        self._finish_term()
 
     async def _watch_hooks(self, lead: Lead, hooks: list[Future[None]]) -> None:
         waiting = [asyncio.wrap_future(hook) for hook in hooks]
@@ -579,7 +630,7 @@ class Engine:
                 self._namespace,
             )
 
-    def _finish_term(self, reason: str) -> None:
+    def _finish_term(self) -> None:
         self._tenure = self._grant = None
         self._renewal_changes.clear()
         self._turn = None
@@ -593,20 +644,29 @@ class Engine:
     # Heartbeats
 
     async def _beats(self) -> None:
-        config = self._config
+        """The lease comes first: whatever else a heartbeat does, and however long, the next renewal is not delayed."""
+        beating: asyncio.Task[None] | None = None
         while True:
-            began = self._clock.read()
-            await self._one_beat(began)
-            took = self._clock.read().leader_elapsed(began)
-            pause = config.heartbeat_interval + self._random.uniform(0, config.heartbeat_jitter) - took
-            await self._clock.sleep(max(pause, config.heartbeat_interval / 10))
+            self._ask_lease()
+            if beating is None or beating.done():
+                beating = self._spawn(self._one_beat(self._clock.read()))
+            await self._clock.sleep(
+                self._config.heartbeat_interval + self._random.uniform(0, self._config.heartbeat_jitter)
+            )
+
+    def _ask_lease(self) -> None:
+        """Have the lease loop look or renew."""
+        if self._tenure is not None:
+            self._update(renew_now=True)
+        else:
+            self._look_now = True
+            self._poke.set()
 
     async def _one_beat(self, began: Reading) -> None:
         allowed = self.breaker.allows(began)
         if allowed:
             self.breaker.begin(began)
-        lease_good = await self._lease_beat()
-        members_good = await self._member_beat() if allowed and self._config.membership else True
+        lease_good, members_good = await asyncio.gather(self._lease_beat(), self._member_beat(allowed))
         await self.desk.settle_debts()
         now = self._clock.read()
         took = now.leader_elapsed(began)
@@ -625,13 +685,8 @@ class Engine:
         self._poke.set()  # the breaker may let us stand now
 
     async def _lease_beat(self) -> bool:
-        """Have the lease loop look or renew, and wait until it has."""
+        """Wait until the lease loop has looked or renewed, as it was asked to."""
         self._beat = asyncio.get_running_loop().create_future()
-        if self._tenure is not None:
-            self._update(renew_now=True)
-        else:
-            self._look_now = True
-        self._poke.set()
         try:
             async with asyncio.timeout(self._config.lease_timeout):
                 return await self._beat
@@ -640,7 +695,9 @@ class Engine:
         finally:
             self._beat = None
 
-    async def _member_beat(self) -> bool:
+    async def _member_beat(self, allowed: bool) -> bool:
+        if not allowed or not self._config.membership:
+            return True
         tenure, lead = self._tenure, self.lead
         leading = tenure is not None and tenure.confirmed and lead is not None and lead.is_current()
         first = self._own.registered is None
@@ -708,7 +765,6 @@ class Engine:
         self._replaced = replaced
         _log.warning("%s", replaced)
         self._bus.emit(WorkerWasReplaced(self._namespace, self._who.worker_id))
-        self.leave("replaced")
         self._poke.set()
 
     async def _check_health(self, check: RunHealthCheck) -> None:
@@ -716,13 +772,16 @@ class Engine:
             try:
                 async with asyncio.timeout(self._config.health_check_interval):
                     answer = bool(await check())
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                answer = False  # the check waited for something that was cancelled: that is its answer
             except Exception as error:
                 _log.debug("the health check of %r failed: %r", self._namespace, error)
                 answer = False
             if self._health.observe(answer):
                 _log.warning("%s is %s", self._who.worker_id, "healthy again" if answer else "unhealthy")
-                if not answer:
-                    self.leave("unhealthy")
                 self._poke.set()
             await self._clock.sleep(self._config.health_check_interval)
 
@@ -741,10 +800,10 @@ class Engine:
         workers = tuple(sorted(member.worker_id for member in self.members))
         self._bus.emit(CoordinatorElected(leader, epoch, workers))
 
-    def _report_damage(self, mark: str, reason: str) -> None:
-        if self._reported_damage == mark:
+    def _report_damage(self, sight: Sight, reason: str) -> None:
+        if self._reported_damage == (sight.version, reason):
             return
-        self._reported_damage = mark
+        self._reported_damage = (sight.version, reason)
         _log.warning("the lease of %r is damaged: %s", self._namespace, reason)
         self._bus.emit(LeaseDamaged(self._namespace, reason))
 
@@ -774,14 +833,14 @@ class Engine:
         for task in list(self._tasks):
             task.cancel()
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        assert inspect.iscoroutine(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a task of %r failed", self._namespace, exc_info=error)
-            self._bus.emit(LeaseDamaged(self._namespace, f"defect: {error!r}"))
+            self.defects += 1
+            _log.error("a defect of tenure in a task of %r", self._namespace, exc_info=error)

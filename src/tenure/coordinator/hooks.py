@@ -38,7 +38,7 @@ class Seat:
         self._loop = loop
         self._begun: Lead | None = None
         self._becoming: asyncio.Task[None] | None = None
-        self._last: asyncio.Task[None] | None = None
+        self._last: asyncio.Task[None] | None = None  # the wind-up of the term before
 
     # On the coordinator's loop
 
@@ -62,10 +62,10 @@ class Seat:
     # On the subscriber's loop
 
     def _start(self, lead: Lead) -> None:
-        self._becoming = self._last = self._loop.create_task(self._become(lead, self._last))
+        self._becoming = self._loop.create_task(self._become(lead, self._last))
 
     def _stop(self, lead: Lead, done: Future[None]) -> None:
-        self._last = self._loop.create_task(self._wind_up(lead, self._becoming, done))
+        self._last = self._loop.create_task(self._wind_up(lead, self._becoming, self._last, done))
 
     async def _become(self, lead: Lead, before: asyncio.Task[None] | None) -> None:
         if before is not None and not before.done():
@@ -75,11 +75,19 @@ class Seat:
         self._begun = lead
         await self._call("on_become_coordinator", lambda: self.subscriber.on_become_coordinator(lead))
 
-    async def _wind_up(self, lead: Lead, becoming: asyncio.Task[None] | None, done: Future[None]) -> None:
+    async def _wind_up(
+        self,
+        lead: Lead,
+        becoming: asyncio.Task[None] | None,
+        before: asyncio.Task[None] | None,
+        done: Future[None],
+    ) -> None:
         try:
             if becoming is not None and not becoming.done():
                 becoming.cancel()
                 await asyncio.wait([becoming])
+            if before is not None and not before.done():
+                await asyncio.wait([before])  # work of an earlier term still runs: the lease must not go over its head
             if self._begun is lead:
                 self._begun = None
                 await self._call("on_stop_being_coordinator", self.subscriber.on_stop_being_coordinator)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tenure.errors import ConfigError
+from tenure.election.records import MAX_EPOCH
+from tenure.errors import ConfigError, InvalidKey
 from tenure.store import Prefixed, Store, encode_name
 
 STATE = "state.json"
@@ -14,7 +15,7 @@ DAMAGED = "damaged/"
 RESERVED = "plugin="
 """Keys of a database that begin so are tenure's own."""
 MAX_NAMESPACE_CHARACTERS = 64
-MAX_WORKER_ID_CHARACTERS = 64
+MAX_WORKER_ID_CHARACTERS = 128
 
 
 def check_name(field: str, name: str, limit: int) -> str:
@@ -39,8 +40,19 @@ def term_key(epoch: int) -> str:
 def epoch_of(key: str) -> int | None:
     """The epoch in the name of a term record; `None` for what is not one."""
     number = key.removeprefix(TERMS).removesuffix(".json")
-    return int(number) if len(number) == 20 and number.isascii() and number.isdigit() else None
+    if len(number) != 20 or not number.isascii() or not number.isdigit():
+        return None
+    epoch = int(number)
+    return epoch if 1 <= epoch <= MAX_EPOCH and term_key(epoch) == key else None
 
 
 def worker_key(worker_id: str) -> str:
     return f"{WORKERS}worker={encode_name(worker_id)}.json"
+
+
+def is_key_of(worker_id: str, key: str) -> bool:
+    """Ids in a bucket are untrusted: one that no key can hold is nobody's."""
+    try:
+        return worker_key(worker_id) == key
+    except InvalidKey:
+        return False

@@ -106,11 +106,15 @@ class LeaseDesk:
         return self._see(found, version, now, body)
 
     async def look_up_history(self) -> None:
-        """There is no lease: a new namespace, or one that lost it? Raises `StoreError`."""
-        history = max(await self._highest_term(), self.known.epoch)
+        """There is no lease to go by: a new namespace, or one that lost it? Raises `StoreError`."""
+        self._learn_history(max(await self._highest_term(), self.known.epoch))
+
+    def _learn_history(self, history: int) -> None:
+        """What cannot be read is watched together with the history: the watch begins anew when that has grown."""
         sight = self.sight
-        if sight is not None and isinstance(sight.found, Absent):
-            self._see(Absent(history), None, self._clock.read())
+        if sight is not None and isinstance(sight.found, Absent | Damage):
+            found = msgspec.structs.replace(sight.found, history=history)
+            self._see(found, sight.version, self._clock.read(), sight.body)
 
     async def _look(self) -> tuple[Found, Version | None, bytes]:
         before = self.sight
@@ -127,7 +131,7 @@ class LeaseDesk:
 
     def _see(self, found: Found, version: Version | None, now: Reading, body: bytes = b"") -> Sight:
         before = self.sight
-        found = judge(found, version, self.known, before)
+        found = judge(found, version, self.known, before, longest_lease=self._rules.longest_lease)
         if isinstance(found, State):
             self.known = self.known.with_state(found)
         gap = found.lease_seconds if isinstance(found, State) else self._rules.longest_lease
@@ -148,7 +152,10 @@ class LeaseDesk:
         assert sight is not None
         epoch = action.epoch
         if action.after_damage:
-            epoch = await self.rebuild(sight)
+            above = await self.rebuild(sight)
+            if above is None:
+                return None
+            epoch = above
         elif not await self._is_news(sight, epoch):
             return None
         over = action.over
@@ -175,22 +182,44 @@ class LeaseDesk:
         ]
         highest = max(recorded, default=0)
         if highest < epoch:
+            if highest == epoch - 1 and isinstance(sight.found, State) and await self._is_anothers(sight.found):
+                return False
             self._unrecorded = list(range(max(highest + 1, oldest), epoch))
             return True
         # A term is recorded after its lease was written, so a lease that is read now shows at least that epoch.
         self.known = self.known.with_history(highest)
-        self.sight = msgspec.structs.replace(sight, version=None)  # the whole lease again, not "not modified"
+        self.sight = None  # the whole lease again, not "not modified"
         await self.read()
         return False
 
-    async def rebuild(self, sight: Sight) -> int:
-        """Set what is damaged aside, and find the number above all history. Raises `StoreError`."""
+    async def _is_anothers(self, state: State) -> bool:
+        """Does the record of its epoch name another grant? Then that one may lead, and be granted more time."""
+        stored = await self._store.get(term_key(state.epoch))
+        assert isinstance(stored, Stored)
+        term = decode(stored.body, Term)
+        if not isinstance(term, Term) or term.unconfirmed or term.grant_id == state.grant_id:
+            return False
+        self.known = Known(state.epoch, term.grant_id)
+        self.sight = None
+        await self.read()
+        return True
+
+    async def rebuild(self, sight: Sight) -> int | None:
+        """Set what is damaged aside, and find the number above all history. Raises `StoreError`.
+
+        `None`: somebody was granted the lease since we began to watch, so the watch begins anew.
+        """
+        history = await self._highest_term()
+        assert isinstance(sight.found, Absent | Damage)
+        if history > (sight.found.history or 0):
+            self._learn_history(history)
+            return None
         if sight.version is not None and sight.body:
             digest = hashlib.sha256(sight.body).hexdigest()[:32]
             outcome = await self._store.create(f"{DAMAGED}state-{digest}.json", sight.body)
             if isinstance(outcome, Unknown):
                 raise outcome.error
-        return max(await self._highest_term(), self.known.epoch) + 1
+        return max(history, self.known.epoch) + 1
 
     def _granted(self, epoch: int, over: State | None, grant_id: str, sent: Reading) -> State:
         write_id = self._draw_id()
@@ -286,7 +315,8 @@ class LeaseDesk:
                 return
             if isinstance(outcome, Unknown):
                 return
-            self._owed.pop(0)
+            if self._owed and self._owed[0] is owed:  # a heartbeat and the lease loop may both be here
+                self._owed.pop(0)
 
     async def _record_previous(self, grant: Grant) -> None:
         """Every grant is recorded, by its winner or by its successor (EL-18): before ours, so that none is missing."""

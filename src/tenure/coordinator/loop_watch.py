@@ -17,8 +17,8 @@ REPORTED_AFTER_SECONDS = 1.0
 class LoopWatch:
     """Pings a loop from another one.
 
-    `stalled(seconds)` is called again and again, at ever longer intervals, while a ping stays unanswered; `gone()` once
-    when the loop is closed.
+    `stalled(seconds)` is called again and again, at ever longer intervals, while a ping stays unanswered; `recovered()`
+    whenever one is answered; `gone()` once when the loop is closed.
     """
 
     def __init__(
@@ -27,12 +27,14 @@ class LoopWatch:
         clock: Clock,
         *,
         stalled: Callable[[float], None],
+        recovered: Callable[[], None],
         gone: Callable[[], None],
         limit: float | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
         self._stalled = stalled
+        self._recovered = recovered
         self._gone = gone
         self._limit = limit
         self._answered = True
@@ -53,6 +55,7 @@ class LoopWatch:
         while True:
             await self._clock.sleep(PING_SECONDS)
             if self._answered or self._loop.is_closed():
+                self._recovered()
                 return
             seconds = self._clock.read().leader_elapsed(sent)
             if seconds >= next_report:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tenure.clock import Clock, Reading
-from tenure.coordinator.layout import MEMBERS, WORKERS, worker_key
+from tenure.coordinator.layout import MEMBERS, WORKERS, is_key_of, worker_key
 from tenure.coordinator.lease import Identity
 from tenure.election.records import (
     MAX_MEMBERS_BYTES,
@@ -34,6 +34,7 @@ MAX_REMOVALS_PER_SURVEY = 100
 _AT_ONCE = 16
 _TRIES = 3
 _PADS = 8
+_PAD_BYTES = 16  # more than all that changes while a process lives
 _LISTED_TO_THE_SECOND = 1.0
 """Some stores' listings show whole seconds."""
 
@@ -41,10 +42,13 @@ _LISTED_TO_THE_SECOND = 1.0
 class OwnRecord:
     """This process's line in the register: written at each heartbeat, by compare-and-swap on its last version."""
 
-    def __init__(self, store: Store, who: Identity, priority: int, clock: Clock, draw_id: NewId) -> None:
+    def __init__(
+        self, store: Store, who: Identity, priority: int, timeout: float, clock: Clock, draw_id: NewId
+    ) -> None:
         self._store = store
         self._who = who
         self._priority = priority
+        self._timeout = timeout
         self._clock = clock
         self._draw_id = draw_id
         self._key = worker_key(who.worker_id)
@@ -95,7 +99,7 @@ class OwnRecord:
             epoch=epoch,
             priority=self._priority,
             healthy=healthy,
-            pad="." * (self._ordinal % _PADS),
+            pad="." * (_PAD_BYTES * (self._ordinal % _PADS)),
         )
 
     async def remove(self) -> None:
@@ -142,13 +146,17 @@ class OwnRecord:
         theirs = _ordinal_in(stored.body)
         if self.registered is None:
             self._ordinal = max(self._ordinal, theirs + 1)  # both are starting: the later one goes above
-        elif isinstance(record, Worker) and (theirs, record.uid) > (self._ordinal, self._who.uid):
+        elif isinstance(record, Worker) and ((theirs, record.uid) > (self._ordinal, self._who.uid) or self._was_away()):
             raise WorkerReplaced(
                 f"worker id {self._who.worker_id!r} is used by a process that started later: this one has stopped; "
                 "give each process an id of its own"
             )
         self._version = stored.version
         return Rejected()
+
+    def _was_away(self) -> bool:
+        """Silent for so long that our record may have been removed, and with it the count of starts under our id."""
+        return self.written is None or self._clock.read().leader_elapsed(self.written) > self._timeout
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -231,7 +239,7 @@ class Roster:
         assert isinstance(stored, Stored)
         record = decode(stored.body, Worker)
         # What does not fit is not a member; its record grows old and is removed like any other.
-        return record if isinstance(record, Worker) and worker_key(record.worker_id) == key else None
+        return record if isinstance(record, Worker) and is_key_of(record.worker_id, key) else None
 
 
 class MemberList:
@@ -248,14 +256,17 @@ class MemberList:
 
     async def read(self, version: int) -> bool:
         """Fetch it because the lease names `version`. True if the members changed. Raises `StoreError`."""
+        self.version = version
         try:
             stored = await self._store.get(MEMBERS)
         except NotFound:
             return False
+        except StoreError:
+            self.version = -1
+            raise
         assert isinstance(stored, Stored)
         self._stored, self._looked = stored.version, True
         record = decode(stored.body, Members, MAX_MEMBERS_BYTES)
-        self.version = version
         if not isinstance(record, Members) or record.members == self.members:
             return False
         self.members = record.members
@@ -263,8 +274,8 @@ class MemberList:
 
     async def write(self, members: tuple[Member, ...], epoch: int, version: int) -> bool:
         """As the leader of `epoch`. False: not written; another try comes with the next heartbeat."""
-        if not self._looked:
-            await self._find(epoch)
+        if not self._looked and not await self._find(epoch):
+            return False
         record = Members(write_id=self._draw_id(), epoch=epoch, version=version, members=members)
         body = encode(record)
         if self._stored is None:
@@ -281,17 +292,19 @@ class MemberList:
         """A new term begins: what is stored may be another leader's."""
         self._looked = False
 
-    async def _find(self, epoch: int) -> None:
+    async def _find(self, epoch: int) -> bool:
+        """False: it is a later leader's, or a newer tenure's."""
         try:
             stored = await self._store.get(MEMBERS)
         except NotFound:
             self._stored, self._looked = None, True
-            return
+            return True
         assert isinstance(stored, Stored)
         record = decode(stored.body, Members, MAX_MEMBERS_BYTES)
         if isinstance(record, TooNew) or (isinstance(record, Members) and record.epoch > epoch):
-            raise StoreUnavailable(f"{MEMBERS} was written by a later leader")
+            return False
         self._stored, self._looked = stored.version, True
+        return True
 
 
 def _ordinal_in(body: bytes) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import STATE
+from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, STATE, check_name
 from tenure.coordinator.reading import read_members
 from tenure.election.records import Damage, Handoff, State, TooNew, decode_state, encode
 from tenure.entropy import NewId
-from tenure.errors import NotFound, RequestRefused, StoreError
+from tenure.errors import NotFound, RequestNotAnswered, RequestRefused, StoreError
 from tenure.store import Applied, Store, Stored, Version
 
 _TRIES = 20
@@ -46,6 +46,7 @@ async def ask_for_handover(
     """
     started = clock.read()
     if to is not None:
+        check_name("to", to, MAX_WORKER_ID_CHARACTERS)
         await _check_target(store, namespace, to)
     request_id = draw_id()
     asked = await _write_request(store, namespace, request_id, by, to, force, draw_id, clock)
@@ -68,9 +69,9 @@ async def ask_for_handover(
                     f"{to!r}: it did not take the lease in time"
                 )
             return Handover(asked.leader_id, asked.epoch, state.leader_id, state.epoch)
-    raise RequestRefused(
-        f"nothing changed within {timeout:g} s: {asked.leader_id!r} still holds epoch {asked.epoch}; it may be frozen, "
-        "winding up its work, or the only worker there is"
+    raise RequestNotAnswered(
+        f"nobody else leads after {timeout:g} s: {asked.leader_id!r}, epoch {asked.epoch}, may be frozen, winding up its "
+        "work, or the only worker there is; the request stands"
     )
 
 

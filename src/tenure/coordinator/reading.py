@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import MEMBERS, METADATA, STATE, WORKERS, worker_key
+from tenure.coordinator.layout import MEMBERS, METADATA, STATE, WORKERS, is_key_of
 from tenure.election.records import (
     MAX_MEMBERS_BYTES,
     MAX_RECORD_BYTES,
@@ -109,7 +109,7 @@ async def list_workers(store: Store, worker_timeout: float, leader: str | None =
             continue
         assert isinstance(stored, Stored)
         worker = decode(stored.body, Worker)
-        if not isinstance(worker, Worker) or worker_key(worker.worker_id) != entry.key:
+        if not isinstance(worker, Worker) or not is_key_of(worker.worker_id, entry.key):
             continue
         age = (newest - entry.modified).total_seconds()
         found.append(

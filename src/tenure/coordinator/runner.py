@@ -81,21 +81,20 @@ class ThreadRunner:
         _remember(self)
 
     def _run(self, main: Callable[[], Coroutine[Any, Any, None]], ready: threading.Event) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
+        async def begin() -> None:
+            self._task = asyncio.current_task()
+            ready.set()
+            await main()
 
-            async def begin() -> None:
-                self._task = asyncio.current_task()
-                ready.set()
-                await main()
-
-            try:
+        try:
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
                 runner.run(begin())
-            except asyncio.CancelledError:
-                pass
-            finally:
-                ready.set()
-        self._done.set_result(None)
+        except asyncio.CancelledError:
+            pass
+        finally:
+            ready.set()
+            self._done.set_result(None)
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
@@ -136,9 +135,12 @@ _registered_in: int | None = None
 
 def _remember(runner: ThreadRunner) -> None:
     global _registered_in
+    if _registered_in != os.getpid():
+        _running.clear()  # in a forked child: the parent's, which do not run here
     _running.add(runner)
-    if _registered_in is None:
-        _registered_in = os.getpid()
+    first = _registered_in is None
+    _registered_in = os.getpid()
+    if first:
         # `atexit` is too late: by then thread pools, which the directory store needs, refuse work. Hooks of
         # `threading` run in the reverse order of their registration, so ours comes before theirs.
         register = getattr(threading, "_register_atexit", None)

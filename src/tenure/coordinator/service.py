@@ -68,7 +68,6 @@ class GlobalCoordinatorService:
         self._draw_id = draw_id
         started = clock.read()
         self.worker_id = self.config.worker_id or f"worker-{started.wall_ns // 1_000_000}-{draw_id()[:8]}"
-        self._who = Identity(self.worker_id, draw_id())
         self._bus = EventBus(self.config.event_buffer_size, _log)
         self._metrics = Metrics(self.config.metrics_buffer_size, started.wall_ns / 1e9)
         self._idle_breaker = CircuitBreaker(self.config.circuit_breaker)
@@ -78,6 +77,7 @@ class GlobalCoordinatorService:
         self._user_loop: asyncio.AbstractEventLoop | None = None
         self._over = asyncio.Event()
         self._starting = asyncio.Lock()
+        self._leaving: Runner | None = None
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
@@ -163,6 +163,8 @@ class GlobalCoordinatorService:
         async with self._starting:
             if self._runner is not None:
                 return
+            if self._leaving is not None:
+                await self._leaving.ended()  # a stop() that was given up on: two of us must not live at once
             agreement = await agree(self._scoped(), self.namespace, self.config, self._clock, self._draw_id)
             for field, ours, theirs in agreement.differences:
                 _log.warning("%s is %s here, and %r was founded with %s", field, ours, self.namespace, theirs)
@@ -173,7 +175,7 @@ class GlobalCoordinatorService:
                 namespace=self.namespace,
                 config=self.config,
                 longest_lease=agreement.longest_lease,
-                who=self._who,
+                who=Identity(self.worker_id, self._draw_id()),  # each start is a process of its own to the protocol
                 clock=self._clock,
                 random=self._random,
                 draw_id=self._draw_id,
@@ -185,27 +187,30 @@ class GlobalCoordinatorService:
             self._engine = engine
             self._over = asyncio.Event()  # belongs to the loop that starts us
             on_thread = self.config.hosting is Hosting.THREAD
-            runner = ThreadRunner(f"tenure-{self.namespace}", _releasing(self)) if on_thread else LoopRunner()
-            runner.start(self._main)
+            runner: Runner = ThreadRunner(f"tenure-{self.namespace}", _Release(self)) if on_thread else LoopRunner()
+            over, loop = self._over, self._user_loop
             self._runner = runner
             _services.add(self)
+            runner.start(lambda: self._main(engine, runner, loop, over))
 
     async def stop(self) -> None:
         """Leave the fleet: wind up, release the lease, deregister. Bounded by `drain_timeout` and a few requests."""
         self._check_process()
-        runner, engine = self._runner, self._engine
-        if runner is None or engine is None:
+        if self._runner is not None and self._engine is not None:
+            self._leaving, self._runner = self._runner, None
+            self._leaving.tell(self._engine.request_stop)
+        leaving = self._leaving
+        if leaving is None:
             return
-        self._runner = None
         try:
             async with asyncio.timeout(self._patience()):
-                runner.tell(engine.request_stop)
-                await runner.ended()
+                await leaving.ended()
         except TimeoutError:
             _log.warning("stopping %r took too long: its lease is left to lapse", self.namespace)
-            runner.cancel()
-        # A new start is a new process as far as the protocol is concerned.
-        self._who = Identity(self.worker_id, self._draw_id())
+            leaving.cancel()
+            await leaving.ended()
+        if self._leaving is leaving:
+            self._leaving = None
 
     async def step_down(self) -> None:
         """Stop leading, once the hooks have returned, and let another take over. This worker stays in the fleet.
@@ -321,22 +326,23 @@ class GlobalCoordinatorService:
 
     # Inside
 
-    async def _main(self) -> None:
+    async def _main(self, engine: Engine, runner: Runner, loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
         """Where the engine lives."""
-        engine = self._engine
-        assert engine is not None
-        watch = self._watch_user_loop(engine)
+        watch = self._watch_user_loop(engine, loop)
         try:
             await engine.run()
         finally:
             if watch is not None:
                 watch.cancel()
-            self._runner = None  # ended by itself, if not by stop(): it may be started again
-            self._say_over()
+            if self._runner is runner:
+                self._runner = None  # ended by itself, not by stop(): it may be started again
+            try:
+                loop.call_soon_threadsafe(over.set)
+            except RuntimeError:
+                pass  # that loop is closed, and nobody waits on it
 
-    def _watch_user_loop(self, engine: Engine) -> asyncio.Task[None] | None:
-        loop = self._user_loop
-        if loop is None or self.config.hosting is not Hosting.THREAD:
+    def _watch_user_loop(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
+        if self.config.hosting is not Hosting.THREAD:
             return None
         limit = self.config.max_loop_stall
 
@@ -345,23 +351,18 @@ class GlobalCoordinatorService:
             _log.warning("the event loop of %r has stood still for %.1f s", self.namespace, seconds)
             self._bus.emit(LoopStalled(self.namespace, seconds, leading))
             if limit is not None and seconds >= limit:
-                engine.leave("loop-stalled")
+                engine.user_loop_stalled(True)
 
         def gone() -> None:
             _log.info("the event loop that started %r was closed: leaving the fleet", self.namespace)
             engine.seats.clear()  # nothing runs there any more, so nothing has to be waited for
             engine.request_stop()
 
-        watch = LoopWatch(loop, self._clock, stalled=stalled, gone=gone, limit=limit)
-        return asyncio.get_running_loop().create_task(watch.run())
+        def recovered() -> None:
+            engine.user_loop_stalled(False)
 
-    def _say_over(self) -> None:
-        """On the user's loop: `asyncio.Event` belongs to one."""
-        if self._user_loop is not None:
-            try:
-                self._user_loop.call_soon_threadsafe(self._over.set)
-            except RuntimeError:
-                pass  # that loop is closed, and nobody waits on it
+        watch = LoopWatch(loop, self._clock, stalled=stalled, recovered=recovered, gone=gone, limit=limit)
+        return asyncio.get_running_loop().create_task(watch.run())
 
     async def _run_health_check(self) -> bool:
         """On the user's loop, since that is where the user's objects live."""
@@ -428,10 +429,6 @@ async def _leave(engine: Engine, reason: str, to: str | None) -> bool:
 
 
 _services: weakref.WeakSet[GlobalCoordinatorService] = weakref.WeakSet()
-
-
-def _releasing(service: GlobalCoordinatorService) -> _Release:
-    return _Release(service)
 
 
 class _Release:

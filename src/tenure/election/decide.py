@@ -133,7 +133,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class LookUpHistory(msgspec.Struct, frozen=True):
-    """There is no lease: see whether there ever was one."""
+    """There is no lease, or none that can be read: see what was granted before."""
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -229,7 +229,7 @@ def _as_follower(knowledge: Knowledge, now: Reading) -> Action:
     sight = knowledge.sight
     if sight is None or knowledge.look_now:
         return Watch()
-    if isinstance(sight.found, Absent) and sight.found.history is None:
+    if isinstance(sight.found, Absent | Damage) and sight.found.history is None:
         return LookUpHistory()
     next_look = None if knowledge.look_every is None else knowledge.look_every - now.follower_elapsed(sight.last)
     if next_look is not None and next_look <= 0:
@@ -277,10 +277,15 @@ def _as_holder(rules: Rules, tenure: Tenure, now: Reading) -> Action:
     if left <= 0:
         return End("renew-deadline")
     if not tenure.confirmed:
+        if tenure.leave is not None:
+            return Release(None, False)  # nobody has begun to lead: there is nothing to wind up
         pause = _retry_in(rules, tenure, now)
         return Confirm() if pause <= 0 else Wait(min(pause, left))
     if tenure.leave is not None:
         return BeginDrain(tenure.leave, tenure.leave_to, pinned=tenure.leave_to is not None)
+    pause = _retry_in(rules, tenure, now)
+    if pause > 0:
+        return Wait(min(pause, left))  # whatever is to be written, the store has just failed to take it
     if tenure.request is not None:
         return _answer(rules, tenure, tenure.request, now)
     mandate = now.leader_elapsed(tenure.mandate_since)

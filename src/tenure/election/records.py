@@ -17,11 +17,12 @@ MAX_RECORD_BYTES = 64 * 1024
 """A lease, term, worker or metadata record over this is another program's."""
 MAX_MEMBERS_BYTES = 8 * 1024 * 1024
 MAX_LEASE_MS = 24 * 3600 * 1000
+MAX_EPOCH = 10**18
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Text = Annotated[str, msgspec.Meta(max_length=512)]
-Epoch = Annotated[int, msgspec.Meta(ge=1, le=10**18)]
+Epoch = Annotated[int, msgspec.Meta(ge=1, le=MAX_EPOCH)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=1, le=MAX_LEASE_MS)]
 
@@ -157,6 +158,8 @@ class Damage(msgspec.Struct, frozen=True):
     """The lease cannot be what it should be. Somebody unknown may hold it."""
 
     reason: str
+    history: int | None = None
+    """The highest epoch on record when it was found so; `None` if nobody looked yet."""
 
 
 class TooNew(msgspec.Struct, frozen=True):

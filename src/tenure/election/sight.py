@@ -58,16 +58,21 @@ class Sight(msgspec.Struct, frozen=True):
 def mark_of(found: Found, version: Version | None) -> str:
     if isinstance(found, State):
         return f"lease {found.leader_write_id}"
+    # With the history: between two looks the lease may have been rebuilt, and damaged again in the same way.
     if isinstance(found, Absent):
-        return "absent" if found.history is None or found.history == 0 else "lost"
+        return f"absent {found.history or 0}"
     at = "none" if version is None else f"{version.e_tag} {version.generation}"
-    return f"{type(found).__name__} {at}"
+    return f"{type(found).__name__} {at} {found.history if isinstance(found, Damage) else ''}"
 
 
-def judge(found: Found, version: Version | None, known: Known, before: Sight | None) -> Found:
-    """A readable lease may still be an old one that was put back."""
+def judge(
+    found: Found, version: Version | None, known: Known, before: Sight | None, *, longest_lease: float = float("inf")
+) -> Found:
+    """A readable lease may still be an old one that was put back, or one that nobody of ours can have written."""
     if not isinstance(found, State):
         return found
+    if found.lease_seconds > longest_lease:
+        return Damage(f"a lease of {found.lease_seconds:g} s, and the longest allowed is {longest_lease:g} s")
     if found.epoch < known.epoch:
         return Damage(f"rolled back: epoch {found.epoch} after epoch {known.epoch} had been seen")
     if found.epoch == known.epoch and known.grant_id is not None:

@@ -67,6 +67,7 @@ def run_seed(seed: int, plan: Plan) -> SeedResult:
             bound = liveness_bound(config)
             world.run_until(ends_at + _LATE_SECONDS + bound)
             checkers.check_liveness(bound)
+        checkers.check_defects()
         simulated = world.now
         world.close()
         for host, error in world.errors:

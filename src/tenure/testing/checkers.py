@@ -66,6 +66,13 @@ class Checkers:
         if len(self.violations) < MAX_VIOLATIONS:
             self.violations.append(Violation(self._world.now, check, what))
 
+    def check_defects(self) -> None:
+        """An exception that nobody foresaw is survived in production, and is a violation here."""
+        for worker in self._cluster.workers.values():
+            engine = worker.service._engine if worker.service is not None else None
+            if engine is not None and engine.defects:
+                self.report("defect", f"{worker.name} met {engine.defects} exceptions that nobody foresaw")
+
     def check_liveness(self, within: float) -> None:
         """Faults ended `within` seconds ago, the computed bound: somebody must lead."""
         leaders = self._cluster.leaders()
@@ -111,8 +118,9 @@ class Checkers:
             self.report("epochs", f"{worker.name} began to lead epoch {lead.epoch} after epoch {self._highest_led}")
         self._highest_led = max(self._highest_led, lead.epoch)
         issuer = self._issued.get(lead.grant_id)
-        assert worker.service is not None
-        if issuer != (worker.name, worker.service._who.uid):
+        if worker.service is None or worker.service._engine is None:
+            return
+        if issuer != (worker.name, worker.service._engine._who.uid):
             self.report("own-grant", f"{worker.name} leads under a grant that was issued by {issuer}")
 
     def _ended(self, worker: SimulatedWorker, lead: Lead, reason: str) -> None:

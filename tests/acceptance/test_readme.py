@@ -1,0 +1,103 @@
+"""What the README shows can be run."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+import tenure
+from tests.acceptance.fleet import fleet, leader_of
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def compiled(block: str, url: str = "memory://") -> CodeType:
+    assert "s3://bucket/app" in block or "coordinator" in block or "lead." in block or "tenure.store" in block
+    text = block.replace("s3://bucket/app", url)
+    return compile(text, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def block_with(text: str) -> str:
+    (found,) = [block for block in BLOCKS if text in block]
+    return found
+
+
+async def run(block: str, url: str, **names: Any) -> dict[str, Any]:
+    await eval(compiled(block, url), names)
+    return names
+
+
+@pytest.fixture
+def done() -> list[int]:
+    return []
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults spread a fleet's start over five seconds."""
+
+    def fast(**settings: Any) -> tenure.CoordinatorConfig:
+        return tenure.CoordinatorConfig.fast(**{"startup_jitter_max": 0, **settings})
+
+    monkeypatch.setattr("tenure.database.CoordinatorConfig", fast)
+
+
+def test_every_block_is_python() -> None:
+    assert len(BLOCKS) >= 6
+    for block in BLOCKS:
+        compiled(block)
+
+
+async def test_the_first_example(tmp_path: Path, done: list[int]) -> None:
+    async def only_one_of_us_does_this(epoch: int) -> None:
+        done.append(epoch)
+
+    names = {"tenure": tenure, "only_one_of_us_does_this": only_one_of_us_does_this}
+    assert block_with("tenure.lead(") == BLOCKS[0]
+    async with asyncio.timeout(30):
+        await run(BLOCKS[0], tmp_path.as_uri(), **names)
+        await run(BLOCKS[0], tmp_path.as_uri(), **names)
+    assert done == [1, 2]
+
+
+async def test_the_long_form_and_fenced_writes(tmp_path: Path, done: list[int]) -> None:
+    async def work(epoch: int) -> None:
+        done.append(epoch)
+
+    async with asyncio.timeout(30):
+        names = await run(block_with("coordinator.leadership()"), tmp_path.as_uri(), work=work)
+    assert done == [1]
+    assert names["coordinator"].namespace == "reports"
+
+    async with asyncio.timeout(30), fleet(tmp_path.as_uri(), "ada", namespace="other") as coordinators:
+        await leader_of(coordinators)
+        lead = coordinators["ada"].lead
+        names = await run(block_with("lead.claim("), "", lead=lead)
+        assert names["latest"] is None
+        assert lead is not None
+        assert await lead.claim("reports/latest") == b"..."
+
+
+async def test_terms_and_events(tmp_path: Path, done: list[int]) -> None:
+    async def work(epoch: int) -> None:
+        done.append(epoch)
+        if len(done) == 2:
+            raise EOFError
+
+    async with asyncio.timeout(30), fleet(tmp_path.as_uri(), "ada") as coordinators:
+        told: list[object] = []
+        names = {"coordinator": coordinators["ada"], "print": lambda *words: told.append(words)}
+        listening = asyncio.create_task(run(block_with("coordinator.on("), "", **names))
+        with pytest.raises(EOFError):
+            await run(block_with("coordinator.terms()"), "", coordinator=coordinators["ada"], work=work)
+        while len(told) < 4:
+            await asyncio.sleep(0.02)
+        listening.cancel()
+    assert done == [1, 2]

@@ -1,0 +1,308 @@
+"""The auditor finds what was planted, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+import pytest
+
+from tenure.clock import SYSTEM_CLOCK, Reading
+from tenure.coordinator import audit as module
+from tenure.coordinator.audit import Audit, FindingKind, audit
+from tenure.coordinator.layout import METADATA, STATE, term_key
+from tenure.election.records import MAX_RECORD_BYTES, Metadata, Record, State, Term, encode
+from tenure.errors import SchemaTooNew, StoreUnavailable
+from tenure.store import Entry, NotModified, Stored, Version
+from tenure.store.memory import MemoryStore
+
+LEADERS = ("ada", "ben", "cyd")
+
+
+def term(epoch: int, **changes: object) -> Term:
+    leader = LEADERS[epoch % 3]
+    whole = Term(write_id=f"t{epoch}", epoch=epoch, leader_id=leader, uid=f"u-{leader}", grant_id=f"g{epoch}")
+    return msgspec.structs.replace(whole, **changes)
+
+
+def lease(epoch: int, **changes: object) -> State:
+    leader = LEADERS[epoch % 3]
+    whole = State(
+        write_id="w",
+        leader_id=leader,
+        uid=f"u-{leader}",
+        epoch=epoch,
+        grant_id=f"g{epoch}",
+        leader_write_id="w",
+        lease_duration_ms=15_000,
+        renewals=3,
+    )
+    return msgspec.structs.replace(whole, **changes)
+
+
+class Impatient:
+    """Sleeps not at all; what happens meanwhile may be given."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]] | None = None) -> None:
+        self.slept = 0.0
+        self._meanwhile = meanwhile
+
+    def read(self) -> Reading:
+        return SYSTEM_CLOCK.read()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        if self._meanwhile is not None:
+            await self._meanwhile()
+
+
+class Bucket(MemoryStore):
+    """Does something just after the lease was read, and counts what is read at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after_lease: list[Callable[[], Awaitable[object]]] = []
+        self.reading = self.most_at_once = 0
+
+    async def write(self, key: str, record: Record) -> None:
+        await self.put(key, encode(record))
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+        self.reading += 1
+        self.most_at_once = max(self.most_at_once, self.reading)
+        await asyncio.sleep(0)
+        try:
+            return await super().get(key, unless=unless)
+        finally:
+            self.reading -= 1
+            if key == STATE and self.after_lease:
+                await self.after_lease.pop(0)()
+
+
+async def bucket(terms: int, held: State | None = None) -> Bucket:
+    store = Bucket()
+    for epoch in range(1, terms + 1):
+        await store.write(term_key(epoch), term(epoch))
+    if held is not None:
+        await store.write(STATE, held)
+    return store
+
+
+async def found(store: MemoryStore, clock: Impatient | None = None) -> list[FindingKind]:
+    result = await audit(store, "default", clock or Impatient())
+    assert result.ok is (not result.findings)
+    return [finding.kind for finding in result.findings]
+
+
+@pytest.mark.req("EL-18")
+@pytest.mark.parametrize("terms", [1, 2, 15, 16, 17, 40])
+async def test_a_whole_history_is_right(terms: int) -> None:
+    store = await bucket(terms, lease(terms))
+    result = await audit(store, "default", clock := Impatient())
+    assert result.ok
+    assert result.findings == ()
+    assert (result.terms, result.lease_epoch) == (terms, terms)
+    assert [seen.epoch for seen in result.timeline] == list(range(1, terms + 1))
+    assert all(seen.leader == LEADERS[seen.epoch % 3] and seen.confirmed for seen in result.timeline)
+    assert clock.slept == 0
+    assert store.most_at_once <= 16
+
+
+async def test_a_released_lease_and_one_that_is_not_recorded_yet_are_right() -> None:
+    released = lease(4, leader_id=None, uid=None, previous_leader="ben")
+    assert await found(await bucket(4, released)) == []
+    assert await found(await bucket(4, lease(5))) == []
+    assert await found(await bucket(0, lease(1))) == []
+
+
+async def test_a_new_namespace_and_one_that_does_not_exist() -> None:
+    store = Bucket()
+    assert not (await audit(store, "default", Impatient())).founded
+    await store.write(METADATA, Metadata(write_id="m", drift=0.01, longest_lease_ms=1, trim_delay_ms=1))
+    result = await audit(store, "default", Impatient())
+    assert result.founded
+    assert result.ok
+    assert result.terms == 0
+
+
+async def test_unconfirmed_terms_are_listed_and_are_no_finding() -> None:
+    store = await bucket(5, lease(5))
+    await store.write(term_key(2), term(2, unconfirmed=True))
+    for epoch in (3, 4):  # known by their numbers alone
+        await store.write(term_key(epoch), term(epoch, unconfirmed=True, leader_id=None, uid=None, grant_id="unknown"))
+    result = await audit(store, "default", Impatient())
+    assert result.ok
+    assert result.unconfirmed == (2, 3, 4)
+    assert [seen.confirmed for seen in result.timeline] == [True, False, False, False, True]
+
+
+# What is planted
+
+
+@pytest.mark.req("EL-18")
+@pytest.mark.parametrize("missing", [{1}, {1, 2, 3}, {3}, {3, 4}, {2, 5}, {6}])
+async def test_a_missing_record_is_found(missing: set[int]) -> None:
+    store = await bucket(7, lease(7))
+    await store.delete(*map(term_key, missing))
+    result = await audit(store, "default", Impatient())
+    assert {finding.kind for finding in result.findings} == {FindingKind.MISSING}
+    firsts = {epoch for epoch in missing if epoch - 1 not in missing}
+    assert [finding.key for finding in result.findings] == [term_key(epoch) for epoch in sorted(firsts)]
+    assert not result.ok
+
+
+async def test_numbers_may_be_missing_before_a_record_that_came_after_damage() -> None:
+    store = await bucket(7, lease(7))
+    await store.delete(term_key(3), term_key(4))
+    await store.write(term_key(5), term(5, after_damage=True))
+    result = await audit(store, "default", Impatient())
+    assert result.ok
+    assert result.timeline[2].after_damage
+
+
+@pytest.mark.req("EL-18")
+async def test_a_record_under_anothers_number_is_found() -> None:
+    store = await bucket(5, lease(5))
+    await store.write(term_key(3), term(4, leader_id="mallory"))
+    result = await audit(store, "default", Impatient())
+    assert [(each.kind, each.key) for each in result.findings] == [(FindingKind.MISMATCH, term_key(3))]
+    assert "mallory" in result.findings[0].detail
+    assert result.terms == 4
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"null", b"\xff\xfe", b'{"schemaVersion":1}', b" " * (MAX_RECORD_BYTES + 1)]
+)
+async def test_an_unreadable_record_is_found(body: bytes) -> None:
+    store = await bucket(5, lease(5))
+    await store.put(term_key(2), body)
+    assert await found(store) == [FindingKind.UNREADABLE]
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "1.json", "00000000000000000000.json", "00000000000000000002", "2/3.json"]
+)
+async def test_a_foreign_object_is_found_and_counted_once(name: str) -> None:
+    # The lease is ahead of the record, so that the end of the listing is read twice.
+    store = await bucket(5, lease(6))
+    await store.put(f"terms/{name}", b"hello")
+    result = await audit(store, "default", Impatient())
+    assert [(each.kind, each.key) for each in result.findings] == [(FindingKind.FOREIGN, f"terms/{name}")]
+    assert result.terms == 5
+
+
+async def test_a_confirmed_term_without_a_leader_is_found() -> None:
+    store = await bucket(3, lease(3))
+    await store.write(term_key(2), term(2, leader_id=None, uid=None))
+    assert await found(store) == [FindingKind.NOBODY]
+
+
+@pytest.mark.req("EL-18")
+async def test_one_grant_under_two_numbers_is_found() -> None:
+    store = await bucket(6, lease(6))
+    await store.write(term_key(5), term(5, grant_id="g2"))
+    result = await audit(store, "default", Impatient())
+    assert [(each.kind, each.key) for each in result.findings] == [(FindingKind.SAME_GRANT, term_key(5))]
+    assert "epoch 2" in result.findings[0].detail
+
+
+@pytest.mark.req("EL-18")
+async def test_a_lease_that_was_put_back_is_found() -> None:
+    assert await found(await bucket(5, lease(4))) == [FindingKind.LEASE_BEHIND]
+    assert await found(await bucket(5, lease(1))) == [FindingKind.LEASE_BEHIND]
+
+
+@pytest.mark.req("EL-18")
+@pytest.mark.parametrize("change", [{"grant_id": "another"}, {"leader_id": "mallory"}, {"uid": "another"}])
+async def test_an_epoch_with_two_leaders_is_found(change: dict[str, object]) -> None:
+    assert await found(await bucket(5, lease(5, **change))) == [FindingKind.LEASE_DIFFERS]
+
+
+async def test_a_lease_above_its_history_is_found() -> None:
+    assert await found(await bucket(5, lease(7))) == [FindingKind.LEASE_AHEAD]
+    assert await found(await bucket(0, lease(2))) == [FindingKind.LEASE_AHEAD]
+
+
+async def test_a_lease_that_is_gone_or_unreadable_is_found() -> None:
+    assert await found(await bucket(2)) == [FindingKind.LEASE_MISSING]
+    store = await bucket(2)
+    await store.put(STATE, b"garbage")
+    assert await found(store) == [FindingKind.LEASE_UNREADABLE]
+
+
+# What cannot be judged
+
+
+async def test_a_newer_form_is_not_judged() -> None:
+    store = await bucket(3, lease(3))
+    await store.write(term_key(2), term(2, schema_version=2))
+    with pytest.raises(SchemaTooNew, match="newer tenure"):
+        await audit(store, "default", Impatient())
+    store = await bucket(3, lease(3, schema_version=2))
+    with pytest.raises(SchemaTooNew, match="newer tenure"):
+        await audit(store, "default", Impatient())
+
+
+async def test_a_store_that_does_not_answer_is_not_judged() -> None:
+    class Silent(Bucket):
+        async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
+            raise StoreUnavailable("no answer")
+            yield
+
+    with pytest.raises(StoreUnavailable):
+        await audit(Silent(), "default", Impatient())
+
+
+# A fleet that is alive meanwhile
+
+
+async def test_a_record_that_comes_late_is_no_finding() -> None:
+    store = await bucket(5, lease(5))
+    await store.delete(term_key(4))
+    clock = Impatient(lambda: store.write(term_key(4), term(4, unconfirmed=True)))
+    result = await audit(store, "default", clock)
+    assert result.ok
+    assert result.unconfirmed == (4,)
+    assert clock.slept > 0
+
+
+async def test_grants_during_the_audit_are_no_finding() -> None:
+    """The history was read, and then the leader changed twice: before the lease is read, and after."""
+    store = await bucket(5, lease(7))
+
+    async def recorded() -> None:
+        await store.write(term_key(6), term(6))
+        await store.write(term_key(7), term(7))
+        await store.write(term_key(8), term(8))
+        await store.write(STATE, lease(8))
+
+    store.after_lease.append(recorded)
+    result = await audit(store, "default", clock := Impatient())
+    assert result.ok, result.findings
+    assert (result.terms, result.lease_epoch) == (8, 7)
+    assert clock.slept == 0
+
+
+# Bounds
+
+
+async def test_no_more_is_kept_than_the_bounds_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FINDINGS", 3)
+    store = await bucket(12, lease(12))
+    for epoch in range(2, 10):
+        await store.put(term_key(epoch), b"{")
+    result = await audit(store, "default", Impatient())
+    assert (len(result.findings), result.findings_left_out) == (3, 5)
+    assert not result.ok
+
+
+async def test_a_number_far_away_costs_nothing() -> None:
+    store = await bucket(2, lease(2))
+    await store.write(term_key(10**18), term(10**18))
+    assert await found(store) == [FindingKind.MISSING, FindingKind.LEASE_BEHIND]
+
+
+def test_as_json() -> None:
+    result = Audit(True, "default", True, 0, None, (), (), 0, ())
+    assert msgspec.json.decode(msgspec.json.encode(result)).keys() >= {"ok", "terms", "findings", "timeline"}
