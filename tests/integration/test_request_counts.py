@@ -21,7 +21,7 @@ from tenure.store.url import parse_url
 
 WORKERS = ("ada", "ben", "cyd")
 HEARTBEAT = 1.0
-BEATS = 8
+BEATS = 12
 WARM_UP_BEATS = 6
 """Registrations, the first list of members, and the first ranking are over by then."""
 
@@ -121,12 +121,10 @@ async def test_requests_do_not_depend_on_the_number_of_plugins(
         # A beat more or less falls into the time that was counted.
         assert one["leader"]["PUT"] <= 2 * (BEATS + 1)
         assert one["leader"]["LIST"] <= BEATS + 1
-        # The records of its workers are read again now and then, when it is not many that there are.
-        assert one["leader"]["GET"] <= len(WORKERS)
-        assert one["leader"].total() <= 3 * (BEATS + 1)
+        assert set(one["leader"]) == {"PUT", "LIST"}, f"the leader did more than renew, beat and list: {one['leader']}"
         assert one["follower"].total() <= 2 * (BEATS + 1)
         assert one["standby"].total() <= (2 + 1) * (BEATS + 1), "beyond a heartbeat and a look per watch"
-        assert one["leader"].total() >= 2 * (BEATS - 1), "it did not renew and heartbeat at the pace that was set"
+        assert one["leader"]["PUT"] >= 2 * (BEATS - 1), "it did not renew and heartbeat at the pace that was set"
         assert one["follower"]["PUT"] >= BEATS - 1, "it was hardly there"
         assert one["follower"]["LIST"] == one["standby"]["LIST"] == 0, "only the leader lists"
     per_beat = {"leader": 3, "follower": 2, "standby": 3}

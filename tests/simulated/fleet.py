@@ -56,7 +56,7 @@ class Node:
             config,
             clock=host.clock,
             random=Random(f"{fleet.world.seed}/{host.name}/{number}"),
-            draw_id=lambda: f"{host.name}-{number}-{next(ids)}",
+            draw_id=lambda: f"{host.name}-{number}-{next(ids):06d}",  # of one length, as real ones are
         )
         self.events: list[tuple[float, Any]] = []
         self.plugin = Plugin(lambda: fleet.world.now)

@@ -90,11 +90,6 @@ class TestTheMandate:
             fleet.run(120)
             assert led(fleet) == [("a", 1), ("b", 2)]
 
-    @pytest.mark.xfail(
-        reason="decide returns Renew(mandate=True) again and again once the mandate is over, without the pause of "
-        "renew_retry that every other renewal keeps",
-        strict=True,
-    )
     @pytest.mark.req("EL-5")
     def test_a_store_that_fails_at_its_end_is_not_hammered(self) -> None:
         """The same outage, at the end of a mandate and in the middle of one, costs about as many requests."""
@@ -131,7 +126,7 @@ class TestRequests:
             fleet.run(30)
             done = other.done(other.service.transfer("b", force=True))
             assert done == Handover("a", 1, "b", 2)
-            assert other.leads
+            fleet.until(lambda: other.leads, within=1)
             assert leader.plugin.calls == ["become", "stop"]
             assert [event.reason for event in leader.named("coord:coordinator-demoted")] == ["transfer"]
 
@@ -145,10 +140,30 @@ class TestRequests:
             asked = fleet.world.now
             node = fleet.nodes[asking]
             assert node.done(node.service.transfer("c")) == Handover("a", 1, "c", 2)
-            assert fleet.nodes["c"].leads
+            fleet.until(lambda: fleet.nodes["c"].leads, within=1)
             assert fleet.world.now - asked < 12, "a renewal, and the successor's next look"
             fleet.run(150)
             assert led(fleet) == [("a", 1), ("c", 2)]
+
+    @pytest.mark.xfail(
+        reason="ask_for_handover goes by state.json alone: it confirms a grant whose term nobody has recorded yet (E-3), "
+        "so the new leader does not lead yet, and if it dies now it never will",
+        strict=True,
+    )
+    @pytest.mark.req("EL-17")
+    def test_a_transfer_is_confirmed_once_the_new_leader_leads(self) -> None:
+        with Fleet() as fleet:
+            fleet.network.change("b", latency=(0.6, 0.6))
+            leader, other = fleet.join("a"), fleet.join("b")
+            fleet.run(80)
+            led_then: list[bool] = []
+
+            async def ask() -> None:
+                await leader.service.transfer("b")
+                led_then.append(other.leads)
+
+            leader.done(ask())
+            assert led_then == [True]
 
     @pytest.mark.req("EL-5", "EL-17")
     def test_a_transfer_pins_until_the_mandate_ends(self) -> None:
@@ -179,7 +194,7 @@ class TestRequests:
             leader, other = fleet.join("a"), fleet.join("b")
             fleet.run(80)
             leader.host.freeze(8)
-            assert "nothing changed within 4 s: 'a' still holds epoch 1" in refused(other, "b", timeout=4)
+            assert "nobody else leads after 4 s: 'a', epoch 1, may be frozen" in refused(other, "b", timeout=4)
 
     @pytest.mark.req("EL-17")
     def test_one_whose_target_dies_is_answered_with_who_leads_instead(self) -> None:
@@ -292,11 +307,6 @@ class TestSteppingDown:
             assert ended
             assert ended[0] < fleet.terms[-1][0] < ended[0] + 7
 
-    @pytest.mark.xfail(
-        reason="after drain-timeout the process finds its own uid in the lease and takes it again at once (epoch 2), "
-        "instead of letting it lapse for somebody else",
-        strict=True,
-    )
     @pytest.mark.req("EL-17")
     def test_hooks_that_never_return_leave_the_lease_to_lapse(self) -> None:
         with Fleet() as fleet:

@@ -280,11 +280,6 @@ class TestHealth:
             fleet.run(60)
             assert fleet.leader is other
 
-    @pytest.mark.xfail(
-        reason="Engine.leave() finds no tenure while _stand waits for its answer, and nobody asks again once it has come: "
-        "the same holds for a process that is replaced then",
-        strict=True,
-    )
     @pytest.mark.req("EL-16")
     def test_one_that_turned_unhealthy_while_it_stood_does_not_lead(self) -> None:
         healthy = [True]

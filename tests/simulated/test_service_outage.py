@@ -144,11 +144,6 @@ class TestTheBreaker:
 
 
 class TestSlowness:
-    @pytest.mark.xfail(
-        reason="a heartbeat renews, then writes the worker record, then lists, one after the other, and a listing may take "
-        "lease_timeout (15 s): the next renewal comes after renew_deadline (10 s), again and again",
-        strict=True,
-    )
     @pytest.mark.req("EL-4")
     def test_a_listing_that_hangs_does_not_cost_the_lease(self) -> None:
         """Who is in the fleet can wait; the renewal that keeps its leader in office cannot."""
@@ -169,13 +164,13 @@ class TestSlowness:
     def test_slow_heartbeats_are_reported_at_most_every_half_minute_and_all_counted(self) -> None:
         with Fleet() as fleet:
             fleet.join("a")
-            fleet.join("b")  # the next in rank, which looks more often than at heartbeats
-            node = fleet.join("c", contention=ContentionConfig(threshold=1.0))
+            fleet.join("b")
+            node = fleet.join("c", contention=ContentionConfig(threshold=0.5))
             fleet.run(30)
             before = node.service.get_metrics()
             assert before.contention_events == 0
             began = fleet.world.now
-            fleet.network.change("c", latency=(1.6, 1.6))  # one read and one write: 6.4 s
+            fleet.network.change("c", latency=(1.6, 1.6))  # a read and a write at once: 3.2 s
             fleet.run(300)
             after = node.service.get_metrics()
             slow = after.heartbeat_count - before.heartbeat_count
@@ -185,25 +180,24 @@ class TestSlowness:
             assert 8 <= len(told) <= 10
             assert all(later[0] - earlier[0] >= 30 for earlier, later in zip(told, told[1:], strict=False))
             for at, event in told:
-                assert (event.namespace, event.expected, event.threshold) == ("default", 5.0, 1.0)
-                assert event.duration == pytest.approx(6.4, abs=1.5)
+                assert (event.namespace, event.expected, event.threshold) == ("default", 5.0, 0.5)
+                assert event.duration == pytest.approx(3.2, abs=0.1)
                 assert event.ratio == pytest.approx(event.duration / 5.0)
                 assert event.timestamp == pytest.approx(1_700_000_000 + at, abs=0.1)
                 assert at > began
 
     @pytest.mark.req("CD-1")
-    @pytest.mark.parametrize(("latency", "detected"), [(2.4, False), (2.6, True)])
+    @pytest.mark.parametrize(("latency", "detected"), [(4.9, False), (5.1, True)])
     def test_the_threshold_is_a_multiple_of_the_interval(self, latency: float, detected: bool) -> None:
-        """One read and one write of a follower: 9.6 or 10.4 s, and the threshold is twice five seconds."""
+        """A read and a write at once take 9.8 or 10.2 s, and the threshold is twice five seconds."""
         config = QUICK.replace(lease_timeout=60, longest_lease=60, worker_timeout=60, request_timeout=20)
         with Fleet(config=config) as fleet:
             fleet.network.change(timeout=30.0)
             fleet.join("a")
-            fleet.join("b")
-            node = fleet.join("c")
+            node = fleet.join("b")
             fleet.run(60)
-            fleet.network.change("c", latency=(latency, latency))
-            fleet.run(12)
+            fleet.network.change("b", latency=(latency, latency))
+            fleet.run(30)
             node.events.clear()
             fleet.run(60)
             assert bool(node.named("contention:detected")) is detected
@@ -258,8 +252,8 @@ class TestMetrics:
             fleet.run(200)
             slow = node.service.get_metrics()
             assert slow.latency_note is None
-            # A renewal, a record and a listing, a second each.
-            assert slow.heartbeat_latency_p50 == pytest.approx(3.0, abs=0.1)
+            # A renewal; meanwhile a record, then a listing: a second each.
+            assert slow.heartbeat_latency_p50 == pytest.approx(2.0, abs=0.1)
             assert slow.heartbeat_latency_p50 <= slow.heartbeat_latency_p95 <= slow.heartbeat_latency_p99 <= 8.0
             fleet.network.change(latency=(0.01, 0.01))
             fleet.run(21 * 6)
@@ -296,7 +290,7 @@ class TestMetrics:
     @pytest.mark.req("MT-5")
     def test_memory_does_not_grow_with_the_running_time(self) -> None:
         """Hundreds of heartbeats and many changes of leader: what tenure itself has allocated stays as it was."""
-        with Fleet() as fleet:
+        with Fleet(config=QUICK.replace(standby_watch_interval=5)) as fleet:
             nodes = [fleet.join("a"), fleet.join("b")]
             _live(fleet, nodes)
             tracemalloc.start(1)

@@ -119,11 +119,6 @@ def test_a_stop_during_the_startup_jitter_is_immediate() -> None:
         assert fleet.terms == []
 
 
-@pytest.mark.xfail(
-    reason="Engine.leave() finds no tenure while _stand waits for its answer, and the grant that then comes is kept: stop() "
-    "gives up after 32.5 s, and the lease has to lapse",
-    strict=True,
-)
 @pytest.mark.req("EL-11")
 def test_a_stop_while_it_stands_is_as_quick_as_any_other() -> None:
     with Fleet() as fleet:

@@ -70,8 +70,8 @@ async def ask_for_handover(
                 )
             return Handover(asked.leader_id, asked.epoch, state.leader_id, state.epoch)
     raise RequestNotAnswered(
-        f"nobody else leads after {timeout:g} s: {asked.leader_id!r}, epoch {asked.epoch}, may be frozen, winding up its "
-        "work, or the only worker there is; the request stands"
+        f"nobody else leads after {timeout:g} s: {asked.leader_id!r}, epoch {asked.epoch}, may be frozen, winding up "
+        "its work, or the only worker there is; the request stands"
     )
 
 

@@ -196,10 +196,11 @@ class GlobalCoordinatorService:
     async def stop(self) -> None:
         """Leave the fleet: wind up, release the lease, deregister. Bounded by `drain_timeout` and a few requests."""
         self._check_process()
-        if self._runner is not None and self._engine is not None:
-            self._leaving, self._runner = self._runner, None
-            self._leaving.tell(self._engine.request_stop)
-        leaving = self._leaving
+        async with self._starting:  # a start() that is under way is awaited, not overlooked
+            if self._runner is not None and self._engine is not None:
+                self._leaving, self._runner = self._runner, None
+                self._leaving.tell(self._engine.request_stop)
+            leaving = self._leaving
         if leaving is None:
             return
         try:

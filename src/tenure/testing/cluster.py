@@ -85,7 +85,9 @@ class SimulatedWorker:
                 break
             except StoreError:
                 await self.host.clock.sleep(1.0)
-        if cluster.work is not None:
+        if self.service is not service:
+            await service.stop()  # asked to leave before it had begun
+        elif cluster.work is not None:
             await cluster.work(self)
 
     def stop(self) -> None:
