@@ -50,11 +50,13 @@
  *   FOLLOWER_CLOCK_BEFORE_READ  the follower counts from before its GET
  *   WALL_CLOCK_EXPIRY           the follower compares the leader's expiry stamp with its own wall clock, a tick ahead
  *   UNKNOWN_IS_APPLIED          a write without an answer is taken to have happened
- *   UNKNOWN_IS_REJECTED         a write without an answer is taken not to have happened: what it lowered is restored
+ *   UNKNOWN_IS_REJECTED         a write without an answer is taken not to have happened: what it lowered is restored (if
+ *                               it lowered nothing, no more is lost than a term that could have gone on)
  *   BLIND_RELEASE               the release has no condition
  *   EPOCH_RESET_ON_RELEASE      the release starts the epochs again
  *   REBUILD_AT_ONCE             a damaged record is rebuilt without being watched first
  *   GRANT_WITHOUT_TERM_RECORD   a won compare-and-swap is leadership
+ *   TERM_BY_NAME                a term record counts as ours if it has our name, although it is for another grant
  *   BACKFILL_AFTER_LEADING      the term before is filled in after the leadership has begun, not before the CAS
  *   STAND_WHILE_VALID           a new grant is asked for between renew_deadline and valid_until of the last one
  *   STAND_AFTER_REJECTED_TERM   who is refused the term record treats the record that it wrote as its own
@@ -84,7 +86,7 @@
 #define ROLLBACKS 0
 #endif
 
-/* With -DREACH=n the search must get to landmark n, or what comes after it was never tried. */
+/* With -DREACH=n the search has to get to landmark n: a model in which nothing can happen has no violations either. */
 #ifndef REACH
 #define REACH     0
 #endif
@@ -115,7 +117,7 @@ bit  b_taken;                       /* a backup exists, which no process reads *
 byte b_holder, b_epoch, b_lease;
 byte losses = LOSSES, rollbacks = ROLLBACKS; /* still to come */
 
-#define UNCONFIRMED 8               /* filled in by a successor: granted, never led */
+#define UNCONFIRMED 8               /* nobody can lead under it: filled in by a successor, or of a grant that was given up */
 byte terms[EPOCHS + 1];             /* terms/{epoch}.json: 0 absent, 1 + the process, or UNCONFIRMED */
 
 /* ---- what a process knows ----------------------------------------------------------------------------------------- */
@@ -484,7 +486,8 @@ inline land(p, s) {
         r_holder = p + 1;
         w_state[s] = LANDED; w_create[s] = 0; w_cur[s] = 1; w_bak[s] = 0
     :: else ->
-        if :: w_kind[s] == REBUILD && w_create[s] -> LANDMARK(6) :: w_kind[s] == REBUILD && !w_create[s] -> LANDMARK(7) :: else fi;
+        if :: w_kind[s] == REBUILD && w_create[s] -> LANDMARK(6) :: else fi;
+        if :: w_kind[s] == REBUILD && !w_create[s] -> LANDMARK(7) :: else fi;
         r_holder = NOBODY;
         clear(s) /* what its process could learn, it learns by reading */
     fi;
@@ -539,6 +542,15 @@ inline confirm(p, s) {
     tidy()
 }
 
+inline give_up(p, s) {
+    printf("%d gives up, term %d\n", p, w_epoch[s]);
+#ifndef TERM_BY_NAME
+    if :: terms[w_epoch[s]] == p + 1 -> terms[w_epoch[s]] = UNCONFIRMED; LANDMARK(8) :: else fi;
+#endif
+    clear(s);
+    tidy()
+}
+
 proctype Write(byte p; byte s) {
     do
     /* It lands, soon or late. */
@@ -561,9 +573,13 @@ proctype Write(byte p; byte s) {
         terms[w_epoch[s]] = p + 1;
         printf("  term %d of %d lands\n", w_epoch[s], p) }
     :: d_step { w_state[s] == WON && terms[w_epoch[s]] -> confirm(p, s) }
+    /* Or it gives up, not knowing whether the term record is there. It will not be ours: it names this grant. */
+    :: d_step { w_state[s] == WON -> give_up(p, s) }
 
 #ifdef UNKNOWN_IS_APPLIED
-    :: d_step { w_state[s] == FLYING && w_kind[s] == RENEW && LEASE_VALID(p) -> confirmed(p, s) }
+    :: d_step { w_state[s] == FLYING && w_kind[s] == RENEW && LEASE_VALID(p) ->
+        confirmed(p, s);
+        printf("%d takes its %e for applied\n", p, w_kind[s]) }
 #endif
     od
 }

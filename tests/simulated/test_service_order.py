@@ -17,6 +17,10 @@ from tests.simulated.fleet import QUICK, Fleet, Node
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 
+def leading(fleet: Fleet) -> str | None:
+    return fleet.leader.name if fleet.leader is not None else None
+
+
 class TestRank:
     @pytest.mark.req("EL-3")
     @pytest.mark.parametrize("seed", range(8))
@@ -142,8 +146,8 @@ class TestIdentity:
             assert leader.named("workers:updated")[-1].workers == ("a", "b")
 
     @pytest.mark.xfail(
-        reason="Engine.run() has ended, so `_check_started` says 'is not running: await start() first' before it comes to "
-        "its check for WorkerReplaced; who does as told takes the id back, and the two replace each other for ever",
+        reason="Engine.run() has ended, so `_check_started` says 'is not running: await start() first' before it "
+        "comes to its check for WorkerReplaced; who does as told takes the id back, and the two replace each other",
         strict=True,
     )
     @pytest.mark.req("EL-14")
@@ -180,10 +184,10 @@ class TestElectionOnly:
             beats = {node.name: node.service.get_metrics().heartbeat_count for node in fleet.nodes.values()}
             asked: list[tuple[str, str, str]] = []
             fleet.network.on_request = lambda host, verb, key, at: asked.append((host, verb, key))
-            fleet.run(600)
+            fleet.run(300)
             for node in followers:
                 count = node.service.get_metrics().heartbeat_count - beats[node.name]
-                assert count > 90
+                assert count > 45
                 spent = fleet.requests(node.name) - before[node.name]
                 assert set(spent) == {"get"}
                 assert abs(spent["get"] - count) <= 1
@@ -223,22 +227,22 @@ class TestHealth:
                 fleet.run(9)  # at most two checks, five seconds apart
                 answers["a"] = True
                 fleet.run(6)
-            assert fleet.leader is sick
+            assert leading(fleet) == "a"
             answers["a"] = False
             fleet.run(25)
-            assert fleet.leader is well
+            assert leading(fleet) == "b"
             assert [event.reason for event in sick.named("coord:coordinator-demoted")] == ["unhealthy"]
             assert sick.plugin.calls == ["become", "stop"]
             fleet.run(60)
             assert fleet.json("workers/worker=a.json")["healthy"] is False
             well.host.crash()
             fleet.run(60)
-            assert fleet.leader is None, "an unhealthy worker does not stand"
+            assert leading(fleet) is None, "an unhealthy worker does not stand"
             answers["a"] = True
             fleet.run(4)
-            assert fleet.leader is None, "one good answer makes nobody fit"
+            assert leading(fleet) is None, "one good answer makes nobody fit"
             fleet.run(20)
-            assert fleet.leader is sick
+            assert leading(fleet) == "a"
             assert fleet.epochs() == [1, 2, 3]
 
     @pytest.mark.req("EL-16")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -43,7 +44,7 @@ class TestTheBreaker:
             watched = [at for host, key, at in looks if host == "b" and at > opened and key.endswith("state.json")]
             assert {key for host, key, at in looks if host == "b" and at > opened} == {fleet.path("state.json")}
             assert len(watched) >= 3
-            assert all(5.0 <= late - early <= 6.1 for early, late in zip(watched, watched[1:], strict=False))
+            assert all(5.0 <= late - early <= 6.1 for early, late in pairwise(watched))
 
             fleet.network.outage(False)
             fleet.lead(within=QUICK.worst_case_failover())
@@ -118,7 +119,7 @@ class TestTheBreaker:
             fleet.run(400)
             opened = [at for at, event in node.events if event.name == "circuitBreaker:open"]
             assert len(opened) >= 5
-            assert all(30 < later - earlier < 55 for earlier, later in zip(opened, opened[1:], strict=False))
+            assert all(30 < later - earlier < 55 for earlier, later in pairwise(opened))
             status = node.service.get_circuit_breaker_status()
             assert status.trips == len(opened)
             fleet.network.outage(False)
@@ -178,7 +179,7 @@ class TestSlowness:
             assert slow - 2 <= after.contention_events <= slow
             told = [(at, event) for at, event in node.events if event.name == "contention:detected"]
             assert 8 <= len(told) <= 10
-            assert all(later[0] - earlier[0] >= 30 for earlier, later in zip(told, told[1:], strict=False))
+            assert all(later[0] - earlier[0] >= 30 for earlier, later in pairwise(told))
             for at, event in told:
                 assert (event.namespace, event.expected, event.threshold) == ("default", 5.0, 0.5)
                 assert event.duration == pytest.approx(3.2, abs=0.1)
@@ -303,8 +304,8 @@ class TestMetrics:
                 after = _allocated(nodes)
             finally:
                 tracemalloc.stop()
-            assert nodes[0].service.get_metrics().heartbeat_count - beats > 200
-            assert after - before < 5_000
+            assert nodes[0].service.get_metrics().heartbeat_count - beats > 120
+            assert after - before < 3_000
 
 
 def _metrics_after(seconds: float) -> CoordinatorMetrics:
@@ -315,9 +316,9 @@ def _metrics_after(seconds: float) -> CoordinatorMetrics:
 
 
 def _live(fleet: Fleet, nodes: list[Node]) -> None:
-    for _ in range(4):
+    for _ in range(3):
         fleet.lead().done(fleet.lead().service.step_down())
-        fleet.run(150)
+        fleet.run(120)
     for node in nodes:
         node.events.clear()
 

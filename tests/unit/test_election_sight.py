@@ -98,6 +98,15 @@ def test_a_generation_tells_versions_apart_where_contents_are_the_same() -> None
     assert observe(seen(TORN, old), TORN, new, at(5), max_gap=60).since == at(5)
 
 
+def test_damage_is_timed_together_with_the_history() -> None:
+    """Between two looks the lease may have been rebuilt, and damaged again in the same way."""
+    before = seen(Damage("torn", history=4))
+    assert observe(before, Damage("torn", history=4), V1, at(5), max_gap=60).since == at(0)
+    assert observe(before, Damage("torn", history=5), V1, at(5), max_gap=60).since == at(5)
+    lost = seen(Absent(4), None)
+    assert observe(lost, Absent(5), None, at(5), max_gap=60).since == at(5)
+
+
 def test_an_absence_is_timed_and_one_with_history_is_another() -> None:
     assert observe(seen(Absent(), None), Absent(0), None, at(5), max_gap=60).since == at(0)
     assert observe(seen(Absent(), None), Absent(4), None, at(5), max_gap=60).since == at(5)
@@ -171,6 +180,13 @@ def test_without_a_version_nothing_is_said_about_versions() -> None:
 @pytest.mark.parametrize("found", [TORN, TooNew(2), Absent(), Absent(4)])
 def test_what_is_no_lease_is_judged_no_further(found: Found) -> None:
     assert judge(found, V1, Known().with_state(held()), seen(held())) is found
+
+
+@pytest.mark.req("EL-20")
+def test_a_lease_that_is_longer_than_any_is_damage() -> None:
+    """Whoever waited for it would wait for a day; it is no lease of ours."""
+    assert isinstance(judge(held(), V1, Known(), None, longest_lease=14.9), Damage)
+    assert judge(held(), V1, Known(), None, longest_lease=15.0) == held()
 
 
 # What is known

@@ -189,6 +189,7 @@ class Engine:
         if self._tenure is None or self._tenure.drain is not None:
             return self._tenure is not None
         self._update(leave=reason, leave_to=to)
+        self._poke.set()
         return True
 
     async def until_not_leading(self) -> None:
@@ -387,12 +388,12 @@ class Engine:
             limit = ready
         elif self._tenure is not None:
             limit = min(limit, _HOLDER_RESTS)
+        # A hair late rather than early: an early look would find that it is not time yet, and rest again.
+        alarm = asyncio.get_running_loop().call_later(max(limit, 0.0) + 0.001, self._poke.set)
         try:
-            # A hair late rather than early: an early look would find that it is not time yet, and rest again.
-            async with asyncio.timeout(max(limit, 0.0) + 0.001):
-                await self._poke.wait()
-        except TimeoutError:
-            pass
+            await self._poke.wait()
+        finally:
+            alarm.cancel()
         self._poke.clear()
 
     # As a follower
@@ -569,6 +570,7 @@ class Engine:
         tenure = self._tenure
         if tenure is not None and tenure.drain is not None and tenure.epoch == lead.epoch:
             self._update(drain=msgspec.structs.replace(tenure.drain, to=to, done=True))
+            self._poke.set()
 
     async def _choose_successor(self) -> str | None:
         """The first in rank whose own record says that it is healthy."""
@@ -660,9 +662,10 @@ class Engine:
             self._update(renew_now=True)
         else:
             self._look_now = True
-            self._poke.set()
+        self._poke.set()
 
     async def _one_beat(self, began: Reading) -> None:
+        before = self.breaker.status().state
         allowed = self.breaker.allows(began)
         if allowed:
             self.breaker.begin(began)
@@ -682,7 +685,8 @@ class Engine:
             count = self.breaker.status().failure_count
             _log.warning("the store failed %d heartbeats of %r in a row: it gets a rest", count, self._namespace)
             self._bus.emit(CircuitBreakerOpen(self._namespace, count))
-        self._poke.set()  # the breaker may let us stand now
+        if self.breaker.status().state != before:
+            self._poke.set()  # it may let us stand now
 
     async def _lease_beat(self) -> bool:
         """Wait until the lease loop has looked or renewed, as it was asked to."""
@@ -705,6 +709,7 @@ class Engine:
             await self._own.beat(leading=leading, epoch=self._announced[1], healthy=self._health.healthy)
             if first and self._own.registered is not None:
                 self._metrics.worker_registered()
+                self._poke.set()
             if leading and lead is not None:
                 await self._lead_fleet(lead)
         except WorkerReplaced as replaced:
@@ -747,7 +752,9 @@ class Engine:
             if not fit:
                 rival, outranks = None, False
         name = rival.worker_id if rival is not None else None
-        self._update(outranked_by=name if outranks else None, preceded_by=name)
+        if (tenure.preceded_by, tenure.outranked_by) != (name, name if outranks else None):
+            self._update(outranked_by=name if outranks else None, preceded_by=name)
+            self._poke.set()
 
     async def _read_members(self, version: int) -> None:
         if await self._list.read(version):
@@ -816,10 +823,9 @@ class Engine:
             _log.debug("%r: %s", self._namespace, error)
 
     def _update(self, **changes: object) -> None:
-        """Change what is known of our term, and have it looked at."""
+        """Change what is known of our term. Whoever is not the lease loop itself pokes it then."""
         if self._tenure is not None:
             self._tenure = msgspec.structs.replace(self._tenure, **changes)
-            self._poke.set()
 
     async def _next_change(self) -> None:
         await self._changed.wait()

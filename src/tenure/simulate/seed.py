@@ -98,7 +98,7 @@ def _config(random: Random) -> CoordinatorConfig:
         "mandate_end": random.choice([MandateEnd.RENEW, MandateEnd.HAND_OVER]),
     }
     kind = random.random()
-    if kind < 0.6:
+    if kind < 0.7:
         return CoordinatorConfig.standard(**shared)
     if kind < 0.95:
         return CoordinatorConfig.fast(**shared)

@@ -217,6 +217,22 @@ class Trouble:
         self._later(deaf + well + dead, lambda: network.heal(name))
         return True
 
+    def blur(self) -> bool:
+        """Requests of everyone but the leader arrive late; in the middle of that the leader is cut off."""
+        leaders = self._cluster.leaders()
+        if not leaders:
+            return False
+        network, leader = self._cluster.network, leaders[0]
+        late = 0.9 * self._cluster.config.request_timeout_seconds
+        cut_at = self._leases(0.2, 0.8)
+        for name in self._cluster.workers:
+            if name != leader:
+                network.change(name, **_CALM | {"slow_request": 0.7, "slow_seconds": late})
+                self._later(cut_at + 0.3 * self._lease, lambda name=name: network.reset(name))  # type: ignore[misc]
+        self._later(cut_at, lambda: network.cut(leader))
+        self._later(cut_at + self._leases(1.3, 2.0), lambda: network.heal(leader))
+        return True
+
     def outage(self) -> bool:
         self._cluster.network.outage(True)
         long = self._random.random() < 0.2
@@ -328,6 +344,7 @@ KINDS: dict[str, tuple[int, Callable[[Trouble], bool]]] = {
     "cut": (6, Trouble.cut),
     "cut-replies": (3, Trouble.cut_replies),
     "stutter": (5, Trouble.stutter),
+    "blur": (4, Trouble.blur),
     "outage": (2, Trouble.outage),
     "rough": (6, Trouble.rough),
     "slow": (2, Trouble.slow),
