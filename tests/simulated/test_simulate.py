@@ -1,0 +1,83 @@
+"""The simulator: no violation in production classes, and every broken variant is caught."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tenure.simulate.campaign import run_campaign
+from tenure.simulate.seed import Plan, run_seed
+from tenure.testing.broken import VARIANTS, broken
+from tests.acceptance.command import tenure
+
+
+@pytest.mark.req("EL-15", "EF-1", "EF-8", "EL-20")
+def test_some_seeds_with_every_fault_have_no_violation() -> None:
+    for seed in range(5001, 5007):
+        result = run_seed(seed, Plan(minutes=5))
+        assert result.violations == []
+        assert result.faults >= 10
+        assert result.terms >= 2
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = (run_seed(77, Plan(minutes=3)) for _ in range(2))
+    assert first.coverage == second.coverage
+    assert first.simulated_seconds == second.simulated_seconds
+    assert run_seed(78, Plan(minutes=3)).coverage != first.coverage
+
+
+def test_a_variant_is_undone_afterwards() -> None:
+    for name, variant in VARIANTS.items():
+        before = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
+        with broken(name):
+            during = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
+        assert [vars(owner)[attribute] for owner, attribute, _ in variant.patches()] == before
+        assert during != before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_broken_variant_is_caught(name: str) -> None:
+    report = run_campaign(1, 200, Plan(broken=name), stop_at_violation=True)
+    assert report.violations, f"{name} was not caught in {report.seeds} seeds"
+
+
+@pytest.mark.slow
+def test_three_hundred_seeds_cover_every_fault() -> None:
+    report = run_campaign(20_001, 300, Plan())
+    assert report.violations == 0, report.first_violation
+    assert report.not_covered == []
+    assert report.fewest_faults >= 20
+
+
+def test_the_command_reports_what_it_did() -> None:
+    done = tenure("simulate", "--seeds", "2", "--minutes", "2", "--workers", "3", "--json", "--processes", "1")
+    assert done.code == 0, done.err
+    report = json.loads(done.out)
+    assert report["seeds"] == 2
+    assert report["violations"] == 0
+    assert report["first_violation"] is None
+    assert report["simulated_seconds"] > 240
+    assert report["wall_seconds"] > 0
+    assert report["coverage"]["network:applied"] > 0
+
+
+def test_the_command_exits_with_one_on_a_violation() -> None:
+    done = tenure("simulate", "--seeds", "3", "--broken", "wall-clock-expiry", "--json", "--processes", "1")
+    assert done.code == 1
+    violation = json.loads(done.out)["first_violation"]
+    assert violation["check"] == "one-leader"
+    assert violation["seed"] >= 1
+
+
+def test_help_lists_every_variant() -> None:
+    listed = tenure("simulate", "--help").out
+    assert all(name in listed for name in VARIANTS)
+
+
+def test_an_unknown_fault_is_refused_by_name() -> None:
+    done = tenure("simulate", "--faults", "freeze,gremlins")
+    assert done.code == 2
+    assert "gremlins" in done.err

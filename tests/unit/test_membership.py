@@ -1,0 +1,593 @@
+"""Who is in the fleet: E-8, and liveness by the store's own times."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure.coordinator.layout import MEMBERS, WORKERS, worker_key
+from tenure.coordinator.lease import Identity
+from tenure.coordinator.membership import (
+    MAX_BODIES_PER_SURVEY,
+    MAX_REMOVALS_PER_SURVEY,
+    MemberList,
+    OwnRecord,
+    Roster,
+)
+from tenure.election.records import MAX_RECORD_BYTES, Member, Members, Worker, decode, encode
+from tenure.errors import StoreUnavailable, WorkerReplaced
+from tenure.store import Entry, NotModified, Outcome, Stored, Unknown, Version
+from tenure.store.memory import MemoryStore
+from tenure.testing import SimulatedClock
+from tests.unit.leases import numbered
+
+TIMEOUT = 20.0
+TOO_NEW = b'{"schemaVersion":2}'
+
+
+class Register(MemoryStore):
+    """Counts requests, shows whole seconds if told to, and loses answers."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__(clock=clock)
+        self.requests: list[str] = []
+        self.whole_seconds = False
+        self.fates: list[str] = []
+        self.unreadable = 0
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+        self.requests.append(f"get {key}")
+        if self.unreadable:
+            self.unreadable -= 1
+            raise StoreUnavailable("unreadable")
+        return await super().get(key, unless=unless)
+
+    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
+        self.requests.append(f"list {prefix}")
+        async for entry in super().list(prefix, after=after):
+            modified = entry.modified.replace(microsecond=0) if self.whole_seconds else entry.modified
+            yield msgspec.structs.replace(entry, modified=modified)
+
+    async def create(self, key: str, body: bytes) -> Outcome:
+        self.requests.append(f"create {key}")
+        return await self._fated(lambda: MemoryStore.create(self, key, body))
+
+    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
+        self.requests.append(f"replace {key}")
+        return await self._fated(lambda: MemoryStore.replace(self, key, body, expected))
+
+    async def _fated(self, send: Any) -> Outcome:
+        fate = self.fates.pop(0) if self.fates else "ok"
+        if fate == "ok":
+            return await send()
+        if fate == "twice":
+            await send()
+            return await send()
+        if fate == "kept":
+            await send()
+        return Unknown(StoreUnavailable(fate))
+
+    def gets(self) -> list[str]:
+        return [request for request in self.requests if request.startswith("get ")]
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = SimulatedClock()
+        self.store = Register(self.clock)
+        self.starts = 0
+
+    def own(self, name: str, priority: int = 0) -> OwnRecord:
+        """The record of a process that has just started under this name."""
+        self.starts += 1
+        who = Identity(name, f"{name}-{self.starts:03}")
+        own = OwnRecord(self.store, who, priority, TIMEOUT, self.clock, numbered(f"{who.uid}-w"))
+        own.who = who  # type: ignore[attr-defined]
+        return own
+
+    def roster(self, own: OwnRecord) -> Roster:
+        return Roster(self.store, own, own.who, TIMEOUT, self.clock)  # type: ignore[attr-defined]
+
+    async def stored(self, name: str) -> Worker:
+        answer = await MemoryStore.get(self.store, worker_key(name))
+        assert isinstance(answer, Stored)
+        worker = decode(answer.body, Worker)
+        assert isinstance(worker, Worker)
+        return worker
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def beat(own: OwnRecord, *, healthy: bool = True, leading: bool = False, epoch: int = 0) -> None:
+    await own.beat(leading=leading, epoch=epoch, healthy=healthy)
+
+
+# Its own record
+
+
+@pytest.mark.req("EL-8")
+async def test_a_first_heartbeat_registers(scene: Scene) -> None:
+    ada = scene.own("ada", priority=3)
+    assert ada.registered is None
+    await beat(ada, leading=True, epoch=4)
+    worker = await scene.stored("ada")
+    assert (worker.worker_id, worker.uid, worker.ordinal, worker.priority) == ("ada", "ada-001", 1, 3)
+    assert (worker.is_coordinator, worker.epoch, worker.healthy) == (True, 4, True)
+    assert worker.registered_at == worker.last_heartbeat != ""
+    assert ada.registered == ada.written == scene.clock.read()
+
+
+async def test_a_heartbeat_is_one_request(scene: Scene) -> None:
+    ada = scene.own("ada")
+    await beat(ada)
+    scene.clock.advance(5)
+    scene.store.requests.clear()
+    await beat(ada)
+    assert scene.store.requests == [f"replace {worker_key('ada')}"]
+    worker = await scene.stored("ada")
+    assert worker.registered_at != worker.last_heartbeat
+    assert ada.written == scene.clock.read()
+    assert ada.registered != ada.written
+
+
+async def test_each_start_has_a_higher_ordinal(scene: Scene) -> None:
+    for number in range(1, 4):
+        await beat(scene.own("ada"))
+        assert (await scene.stored("ada")).ordinal == number
+
+
+async def test_a_record_that_cannot_be_read_is_replaced(scene: Scene) -> None:
+    await scene.store.put(worker_key("ada"), b"junk")
+    await beat(scene.own("ada"))
+    assert (await scene.stored("ada")).ordinal == 1
+
+
+@pytest.mark.parametrize("fate", ["kept", "twice"])
+async def test_a_heartbeat_whose_answer_was_lost_is_recognised(scene: Scene, fate: str) -> None:
+    ada = scene.own("ada")
+    for _ in range(3):
+        scene.store.fates = [fate]
+        await beat(ada)
+        scene.clock.advance(5)
+    assert (await scene.stored("ada")).ordinal == 1
+    assert len(scene.store.gets()) == 4  # whether there was one before, and each answer
+
+
+async def test_a_heartbeat_that_was_lost_is_sent_again(scene: Scene) -> None:
+    ada = scene.own("ada")
+    await beat(ada)
+    scene.store.fates = ["lost"]
+    scene.clock.advance(5)
+    await beat(ada)
+    assert ada.written == scene.clock.read()
+
+
+async def test_a_heartbeat_that_cannot_be_known_is_a_failed_request(scene: Scene) -> None:
+    ada = scene.own("ada")
+    await beat(ada)
+    written = ada.written
+    scene.clock.advance(5)
+    scene.store.fates, scene.store.unreadable = ["kept"], 1
+    with pytest.raises(StoreUnavailable):
+        await beat(ada)
+    assert ada.written == written
+    await beat(ada)  # what was adopted meanwhile is its own
+    assert ada.written == scene.clock.read()
+
+
+async def test_a_registration_that_failed_is_tried_under_the_same_ordinal(scene: Scene) -> None:
+    ada = scene.own("ada")
+    scene.store.fates, scene.store.unreadable = [], 1
+    with pytest.raises(StoreUnavailable):
+        await beat(ada)
+    assert ada.registered is None
+    scene.store.fates = ["lost"] * 3
+    await beat(ada)  # tried so often and no more: the next heartbeat tries again
+    assert ada.registered is None
+    await beat(ada)
+    assert ada.registered is not None
+    assert (await scene.stored("ada")).ordinal == 1
+
+
+@pytest.mark.req("EL-7")
+async def test_a_record_that_was_cleaned_away_is_written_again(scene: Scene) -> None:
+    """E-8: absent → create again."""
+    ada = scene.own("ada")
+    await beat(ada)
+    await scene.store.delete(worker_key("ada"))
+    await beat(ada)
+    assert (await scene.stored("ada")).uid == "ada-001"
+
+
+@pytest.mark.req("EL-14")
+async def test_the_older_start_is_told_that_it_was_replaced(scene: Scene) -> None:
+    older, newer = scene.own("ada"), scene.own("ada")
+    await beat(older)
+    await beat(newer)
+    with pytest.raises(WorkerReplaced, match="'ada'"):
+        await beat(older)
+    await beat(newer)
+    assert (await scene.stored("ada")).uid == "ada-002"
+
+
+@pytest.mark.req("EL-14")
+async def test_the_newer_start_is_not_put_off_by_a_late_write_of_the_older(scene: Scene) -> None:
+    """E-8: lower ordinal → overwrite."""
+    older, newer = scene.own("ada"), scene.own("ada")
+    await beat(older)
+    late = encode(await scene.stored("ada"))
+    await beat(newer)
+    await scene.store.put(worker_key("ada"), late)
+    await beat(newer)
+    assert (await scene.stored("ada")).uid == "ada-002"
+
+
+@pytest.mark.req("EL-14")
+async def test_of_two_that_start_at_once_one_stays(scene: Scene) -> None:
+    first, second = scene.own("ada"), scene.own("ada")
+    await first._find_ordinal()
+    await second._find_ordinal()  # both saw nobody
+    await beat(first)
+    await beat(second)
+    assert (await scene.stored("ada")).ordinal == 2
+    with pytest.raises(WorkerReplaced):
+        await beat(first)
+    await beat(second)
+
+
+@pytest.mark.req("EL-14")
+async def test_whoever_was_away_for_so_long_that_its_count_was_lost_gives_way(scene: Scene) -> None:
+    """Its record was removed, and the start that came meanwhile began to count at one again."""
+    older = scene.own("ada")
+    await beat(older)
+    await beat(older)
+    scene.clock.advance(2 * TIMEOUT)
+    await scene.store.delete(worker_key("ada"))
+    newer = scene.own("ada")
+    await beat(newer)
+    with pytest.raises(WorkerReplaced):
+        await beat(older)
+    await beat(newer)
+
+
+@pytest.mark.req("EL-14")
+async def test_a_newer_tenure_under_our_name_replaces_us(scene: Scene) -> None:
+    ada = scene.own("ada")
+    await beat(ada)
+    await scene.store.put(worker_key("ada"), TOO_NEW)
+    with pytest.raises(WorkerReplaced):
+        await beat(ada)
+    answer = await scene.store.get(worker_key("ada"))
+    assert isinstance(answer, Stored)
+    assert answer.body == TOO_NEW
+
+
+@pytest.mark.req("EL-14")
+@pytest.mark.xfail(
+    strict=True,
+    reason="a start that finds the record of a newer tenure under its id takes it for ordinal 0 and overwrites it, "
+    "while a process that is registered already gives way to it",
+)
+async def test_a_start_does_not_overwrite_the_record_of_a_newer_tenure(scene: Scene) -> None:
+    await scene.store.put(worker_key("ada"), TOO_NEW)
+    try:
+        await beat(scene.own("ada"))
+    except WorkerReplaced:
+        pass
+    answer = await scene.store.get(worker_key("ada"))
+    assert isinstance(answer, Stored)
+    assert answer.body == TOO_NEW
+
+
+@pytest.mark.req("EL-11")
+async def test_leaving_removes_the_record(scene: Scene) -> None:
+    ada = scene.own("ada")
+    await ada.remove()  # never registered: nothing to remove
+    await beat(ada)
+    await ada.remove()
+    assert [entry async for entry in scene.store.list(WORKERS)] == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "ünïcödé", "two words", "..", "x" * 60])
+async def test_any_name_will_do(scene: Scene, name: str) -> None:
+    own = scene.own(name)
+    await beat(own)
+    survey = await scene.roster(own).survey()
+    assert [member.worker_id for member in survey.members] == [name]
+
+
+# Liveness
+
+
+@pytest.mark.req("EL-7")
+async def test_whoever_is_silent_for_longer_than_the_timeout_is_gone(scene: Scene) -> None:
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ada)
+    await beat(ben)
+    roster = scene.roster(ada)
+    for expected in ({"ada", "ben"}, {"ada", "ben"}, {"ada"}):
+        survey = await roster.survey()
+        assert {member.worker_id for member in survey.members} == expected
+        scene.clock.advance(10.6)
+        await beat(ada)
+    assert (await roster.survey()).gone == (worker_key("ben"),)
+
+
+async def test_the_wall_clock_of_this_host_does_not_matter(scene: Scene) -> None:
+    """Only times of the store are compared, with each other."""
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ada)
+    await beat(ben)
+    here = SimulatedClock()
+    here.step_wall(-7200)
+    mine = OwnRecord(scene.store, Identity("cyd", "cyd-1"), 0, TIMEOUT, here, numbered("c"))
+    await beat(mine)
+    survey = await Roster(scene.store, mine, Identity("cyd", "cyd-1"), TIMEOUT, here).survey()
+    assert len(survey.members) == 3
+
+
+async def test_time_since_our_own_last_heartbeat_counts(scene: Scene) -> None:
+    """A listing long after our own heartbeat: those who wrote when we did are as old as we are."""
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ada)
+    await beat(ben)
+    scene.clock.advance(TIMEOUT + 1.5)
+    survey = await scene.roster(ada).survey()
+    assert [member.worker_id for member in survey.members] == ["ada"]  # we ourselves are alive, whatever it says
+
+
+@pytest.mark.req("EL-7")
+@given(st.floats(0, 1), st.floats(0, TIMEOUT - 0.01))
+async def test_whole_seconds_in_a_listing_cost_nobody_its_place(start: float, silent: float) -> None:
+    scene = Scene()
+    scene.store.whole_seconds = True
+    scene.clock.advance(start)
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ben)
+    scene.clock.advance(silent)
+    await beat(ada)
+    assert len((await scene.roster(ada).survey()).members) == 2
+
+
+async def test_without_a_record_of_our_own_nothing_is_judged(scene: Scene) -> None:
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ben)
+    with pytest.raises(StoreUnavailable):
+        await scene.roster(ada).survey()
+    await beat(ada)
+    await scene.store.delete(worker_key("ada"))
+    with pytest.raises(StoreUnavailable):
+        await scene.roster(ada).survey()
+
+
+@pytest.mark.req("EL-7")
+async def test_only_the_long_gone_are_forgotten(scene: Scene) -> None:
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ben)
+    roster = scene.roster(ada)
+    scene.clock.advance(TIMEOUT + 2)
+    await beat(ada)
+    survey = await roster.survey()
+    assert (survey.gone, survey.forgotten) == ((worker_key("ben"),), ())
+    scene.clock.advance(TIMEOUT + 2)
+    await beat(ada)
+    survey = await roster.survey()
+    assert survey.forgotten == (worker_key("ben"),)
+    await roster.remove(survey.forgotten)
+    assert [entry.key async for entry in scene.store.list(WORKERS)] == [worker_key("ada")]
+    await beat(ben)  # it was only very late
+    assert len((await roster.survey()).members) == 2
+
+
+async def test_removals_are_bounded(scene: Scene) -> None:
+    keys = [worker_key(f"w{number:04}") for number in range(MAX_REMOVALS_PER_SURVEY + 50)]
+    for key in keys:
+        await scene.store.put(key, b"junk")
+    roster = scene.roster(scene.own("ada"))
+    await roster.remove(tuple(keys))
+    assert len([entry async for entry in scene.store.list(WORKERS)]) == 50
+    await roster.remove(())
+
+
+# Bodies
+
+
+async def test_a_body_is_read_once_per_registration(scene: Scene) -> None:
+    ada, ben = scene.own("ada"), scene.own("ben", priority=7)
+    await beat(ada)
+    await beat(ben)
+    roster = scene.roster(ada)
+    await roster.survey()
+    scene.store.requests.clear()
+    for _ in range(5):
+        scene.clock.advance(5)
+        await beat(ada)
+        await beat(ben)
+        survey = await roster.survey()
+    assert scene.store.gets() == []
+    assert survey.members == (Member("ada", "ada-001"), Member("ben", "ben-002", 7))
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("after", [True, False])
+async def test_a_restart_under_the_same_id_is_noticed_whatever_else_changed(
+    scene: Scene, before: bool, after: bool
+) -> None:
+    """A listing shows sizes only: those of two starts differ, also if one was unhealthy or led."""
+    ada = scene.own("ada")
+    await beat(ada)
+    roster = scene.roster(ada)
+    for number in range(10):
+        ben = scene.own("ben", priority=number)
+        await beat(ben, healthy=before if number % 2 else after, leading=number % 3 == 0, epoch=10**number)
+        survey = await roster.survey()
+        assert Member("ben", ben.who.uid, number) in survey.members  # type: ignore[attr-defined]
+
+
+async def test_a_change_of_health_is_noticed(scene: Scene) -> None:
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ada)
+    await beat(ben)
+    roster = scene.roster(ada)
+    await roster.survey()
+    await beat(ben, healthy=False)
+    scene.store.requests.clear()
+    await roster.survey()
+    assert scene.store.gets() == [f"get {worker_key('ben')}"]
+
+
+async def test_bodies_are_read_a_bounded_number_at_a_time(scene: Scene) -> None:
+    ada = scene.own("ada")
+    await beat(ada)
+    for number in range(MAX_BODIES_PER_SURVEY + 50):
+        worker = Worker(write_id="w", worker_id=f"w{number:04}", uid=f"u{number}", ordinal=1)
+        await scene.store.put(worker_key(worker.worker_id), encode(worker))
+    roster = scene.roster(ada)
+    scene.store.requests.clear()
+    assert len((await roster.survey()).members) == MAX_BODIES_PER_SURVEY
+    assert len(scene.store.gets()) == MAX_BODIES_PER_SURVEY
+    assert len((await roster.survey()).members) == MAX_BODIES_PER_SURVEY + 51
+
+
+FOREIGN = {
+    "junk": b"junk",
+    "empty": b"",
+    "newer": TOO_NEW,
+    "large": b"{" + b" " * MAX_RECORD_BYTES,
+    "another's": encode(Worker(write_id="w", worker_id="cyd", uid="u", ordinal=1)),
+    "no name at all": encode(Worker(write_id="w", worker_id="\ud7ff" * 200, uid="u", ordinal=1)),
+}
+
+
+@pytest.mark.parametrize("body", FOREIGN.values(), ids=FOREIGN)
+async def test_what_is_no_worker_is_no_member(scene: Scene, body: bytes) -> None:
+    ada = scene.own("ada")
+    await beat(ada)
+    await scene.store.put(worker_key("ben"), body)
+    scene.store.requests.clear()
+    survey = await scene.roster(ada).survey()
+    assert [member.worker_id for member in survey.members] == ["ada"]
+    if len(body) > MAX_RECORD_BYTES:
+        assert f"get {worker_key('ben')}" not in scene.store.requests  # not even read
+
+
+async def test_whoever_left_between_listing_and_reading_is_no_member(scene: Scene) -> None:
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ada)
+    await beat(ben)
+    listing = scene.store.list
+
+    async def list_then_leave(prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
+        async for entry in listing(prefix, after=after):
+            yield entry
+        await ben.remove()
+
+    scene.store.list = list_then_leave  # type: ignore[method-assign]
+    assert [member.worker_id for member in (await scene.roster(ada).survey()).members] == ["ada"]
+
+
+async def test_a_look_at_one_member(scene: Scene) -> None:
+    ada, ben = scene.own("ada"), scene.own("ben")
+    await beat(ada)
+    await beat(ben, healthy=False)
+    roster = scene.roster(ada)
+    worker = await roster.look_at(Member("ben", "ben-002"))
+    assert worker is not None
+    assert not worker.healthy
+    assert await roster.look_at(Member("ben", "ben-of-before")) is None
+    assert await roster.look_at(Member("cyd", "c")) is None
+
+
+# The list of members
+
+FLEET = (Member("ada", "a-1"), Member("ben", "b-1", 5))
+
+
+async def test_members_are_written_by_the_leader_and_read_by_the_others(scene: Scene) -> None:
+    leader, follower = MemberList(scene.store, numbered("l")), MemberList(scene.store, numbered("f"))
+    assert await leader.write(FLEET, epoch=3, version=1)
+    assert await follower.read(1)
+    assert (follower.members, follower.version) == (FLEET, 1)
+    assert not await follower.read(2)  # nothing changed
+    assert follower.version == 2
+
+
+async def test_a_change_of_members_is_one_request(scene: Scene) -> None:
+    leader = MemberList(scene.store, numbered("l"))
+    await leader.write(FLEET, epoch=3, version=1)
+    scene.store.requests.clear()
+    assert await leader.write(FLEET[:1], epoch=3, version=2)
+    assert scene.store.requests == [f"replace {MEMBERS}"]
+
+
+async def test_a_deposed_leader_does_not_write_over_its_successor(scene: Scene) -> None:
+    old, new = MemberList(scene.store, numbered("o")), MemberList(scene.store, numbered("n"))
+    assert await old.write(FLEET, epoch=3, version=1)
+    assert await new.write(FLEET[:1], epoch=4, version=2)
+    assert not await old.write(FLEET, epoch=3, version=3)  # by compare-and-swap
+    assert not await old.write(FLEET, epoch=3, version=3)  # by the epoch that it finds there
+    follower = MemberList(scene.store, numbered("f"))
+    await follower.read(2)
+    assert follower.members == FLEET[:1]
+
+
+@pytest.mark.parametrize("body", [b"junk", b""])
+async def test_a_damaged_list_is_written_anew(scene: Scene, body: bytes) -> None:
+    await scene.store.put(MEMBERS, body)
+    follower = MemberList(scene.store, numbered("f"))
+    assert not await follower.read(1)
+    assert follower.version == 1  # and not asked for again before the lease names another
+    leader = MemberList(scene.store, numbered("l"))
+    assert await leader.write(FLEET, epoch=3, version=2)
+
+
+async def test_a_newer_tenures_list_is_left_alone(scene: Scene) -> None:
+    await scene.store.put(MEMBERS, TOO_NEW)
+    assert not await MemberList(scene.store, numbered("l")).write(FLEET, epoch=3, version=2)
+    answer = await scene.store.get(MEMBERS)
+    assert isinstance(answer, Stored)
+    assert answer.body == TOO_NEW
+
+
+async def test_a_missing_list_has_no_members(scene: Scene) -> None:
+    follower = MemberList(scene.store, numbered("f"))
+    assert not await follower.read(4)
+    assert follower.members == ()
+
+
+async def test_a_list_that_could_not_be_read_is_read_again(scene: Scene) -> None:
+    await MemberList(scene.store, numbered("l")).write(FLEET, epoch=3, version=1)
+    follower = MemberList(scene.store, numbered("f"))
+    scene.store.unreadable = 1
+    with pytest.raises(StoreUnavailable):
+        await follower.read(1)
+    assert follower.version != 1
+    assert await follower.read(1)
+
+
+async def test_a_write_whose_answer_was_lost_is_made_again(scene: Scene) -> None:
+    leader = MemberList(scene.store, numbered("l"))
+    scene.store.fates = ["kept"]
+    assert not await leader.write(FLEET, epoch=3, version=1)
+    assert await leader.write(FLEET, epoch=3, version=2)
+    answer = await scene.store.get(MEMBERS)
+    assert isinstance(answer, Stored)
+    stored = decode(answer.body, Members)
+    assert isinstance(stored, Members)
+    assert (stored.members, stored.version, stored.epoch) == (FLEET, 2, 3)
+
+
+async def test_a_new_term_looks_before_it_writes(scene: Scene) -> None:
+    leader = MemberList(scene.store, numbered("l"))
+    await leader.write(FLEET, epoch=3, version=1)
+    await MemberList(scene.store, numbered("o")).write(FLEET[:1], epoch=4, version=2)
+    leader.forget()
+    assert await leader.write(FLEET, epoch=5, version=3)
