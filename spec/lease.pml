@@ -162,6 +162,7 @@ bit   w_cur[ALL_WRITES], w_bak[ALL_WRITES]; /* FLYING: of the version that it ex
 /* ---- for the checks, and for broken variants ---------------------------------------------------------------------- */
 
 byte top;                           /* the highest epoch that was led */
+byte numbered;                      /* how many processes have landed a write */
 
 #ifdef FLAG_NOT_DEADLINE
 bit  flag[N];
@@ -460,12 +461,13 @@ proctype Process(byte p) {
 
 /* ---- what becomes of a write: the network, the store, and its process's part -------------------------------------- */
 
-#define CONDITION_HOLDS(s)  (w_create[s] -> r_holder == MISSING : w_cur[s])
 #ifdef BLIND_RELEASE
-#define LANDS(s)  (w_state[s] == FLYING && (CONDITION_HOLDS(s) || w_kind[s] == RELEASE))
+#define CONDITION_HOLDS(s)  (w_kind[s] == RELEASE || (w_create[s] -> r_holder == MISSING : w_cur[s]))
 #else
-#define LANDS(s)  (w_state[s] == FLYING && CONDITION_HOLDS(s))
+#define CONDITION_HOLDS(s)  (w_create[s] -> r_holder == MISSING : w_cur[s])
 #endif
+/* Processes are alike: they are numbered in the order in which a write of theirs first lands. */
+#define LANDS(p, s)  (w_state[s] == FLYING && CONDITION_HOLDS(s) && p <= numbered)
 
 inline no_copy_is_current() {
     r_bak = 0;
@@ -476,6 +478,7 @@ inline no_copy_is_current() {
 inline land(p, s) {
     printf("  %e of %d lands, epoch %d\n", w_kind[s], p, w_epoch[s]);
     if :: !w_create[s] -> assert(w_epoch[s] >= r_epoch) /* I-2 */ :: else fi;
+    numbered = max(numbered, p + 1);
     no_copy_is_current();
     r_epoch = w_epoch[s]; r_lease = w_lease[s];
 #ifdef WALL_CLOCK_EXPIRY
@@ -554,9 +557,9 @@ inline give_up(p, s) {
 proctype Write(byte p; byte s) {
     do
     /* It lands, soon or late. */
-    :: d_step { LANDS(s) -> land(p, s) }
+    :: d_step { LANDS(p, s) -> land(p, s) }
 #if ROLLBACKS > 0
-    :: d_step { LANDS(s) && MAY_BACK_UP -> back_up(); land(p, s) }
+    :: d_step { LANDS(p, s) && MAY_BACK_UP -> back_up(); land(p, s) }
 #endif
 
     /* The request is lost. */

@@ -112,7 +112,8 @@ class GlobalCoordinatorService:
     def holds_lease(self) -> bool:
         """Is the lease still ours? True for a while after `is_leader()` turned false, in which hooks finish."""
         engine = self._engine
-        return engine is not None and engine.lead is not None and engine.lead.holds()
+        lead = engine.lead if engine is not None else None
+        return lead is not None and lead.holds()
 
     def get_epoch(self) -> int:
         """The highest epoch that this process has seen; 0 before the first."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from tenure.errors import ConfigError, InvalidUrl
+from tenure.errors import ConfigError, ForkedProcess, InvalidUrl
 from tenure.store.cloud.credentials import Credentials
 from tenure.store.cloud.place import endpoint_of, region_of
 from tenure.store.url import StoreUrl, redact
@@ -37,6 +37,7 @@ def connect(
     url: StoreUrl, credentials: Credentials, timeout: float, environment: Mapping[str, str] = os.environ
 ) -> Handles:
     """Make both clients. Nothing is sent yet."""
+    _check_process(url)
     try:
         return Handles(
             reads=_handle(url, credentials, timeout, _retries(_READ_RETRIES, timeout), environment),
@@ -47,6 +48,21 @@ def connect(
     except Exception as error:
         said = redact(str(error).partition("\n")[0])[:300]
         raise InvalidUrl(f"{url.shown} cannot be used: {said}") from None
+
+
+_used_in: int | None = None
+
+
+def _check_process(url: StoreUrl) -> None:
+    """obstore keeps threads, which do not live on in a forked child: every request there would wait in vain."""
+    global _used_in
+    if _used_in is not None and _used_in != os.getpid():
+        raise ForkedProcess(
+            f"{url.shown} cannot be opened in process {os.getpid()}: its parent {_used_in} had used a cloud store "
+            "before it forked, and the client's threads do not live on in a child; open cloud stores only after the "
+            "fork (gunicorn: in post_fork, and not in what --preload loads), or start children with 'spawn'"
+        )
+    _used_in = os.getpid()
 
 
 def _handle(
