@@ -1,0 +1,296 @@
+"""Requests to a leader from outside: E-6 and EL-17."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenure.coordinator.layout import MEMBERS, STATE
+from tenure.coordinator.outside import Handover, ask_for_handover
+from tenure.election.records import Handoff, Member, Members, Refusal, State, decode_state, encode
+from tenure.errors import ConfigError, RequestNotAnswered, RequestRefused, StoreUnavailable
+from tenure.store import NotModified, Outcome, Stored, Unknown, Version
+from tenure.store.memory import MemoryStore
+from tenure.testing import SimulatedClock
+from tests.unit.leases import held, numbered, released
+
+pytestmark = pytest.mark.req("EL-17")
+
+Act = Callable[[], Awaitable[None]]
+
+
+class Scene(SimulatedClock):
+    """A lease, and what happens to it at each pause of whoever asks."""
+
+    def __init__(self, *acts: Act) -> None:
+        super().__init__()
+        self.store = Bucket(self)
+        self.acts = list(acts)
+        self.pauses = 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        self.pauses += 1
+        if self.acts:
+            await self.acts.pop(0)()
+
+    async def lease(self) -> State:
+        stored = await MemoryStore.get(self.store, STATE)
+        assert isinstance(stored, Stored)
+        state = decode_state(stored.body)
+        assert isinstance(state, State)
+        return state
+
+    async def put(self, state: State) -> None:
+        await MemoryStore.put(self.store, STATE, encode(state))
+
+    async def change(self, **changes: Any) -> None:
+        await self.put(msgspec.structs.replace(await self.lease(), **changes))
+
+    async def renew(self) -> None:
+        state = await self.lease()
+        number = state.renewals + 1
+        await self.change(write_id=f"n{number}", leader_write_id=f"n{number}", renewals=number)
+
+    def elects(self, name: str, epoch: int = 8) -> Act:
+        async def act() -> None:
+            await self.put(held(name, epoch=epoch, grant_id=f"g{epoch}", write_id="n", leader_write_id="n"))
+
+        return act
+
+    def refuses(self, reason: str) -> Act:
+        async def act() -> None:
+            asked = (await self.lease()).handoff
+            assert asked is not None
+            await self.change(handoff=None, refusal=Refusal(request_id=asked.request_id, reason=reason))
+
+        return act
+
+    async def fleet(self, *names: str) -> None:
+        members = tuple(Member(name, f"{name}-1") for name in names)
+        await MemoryStore.put(self.store, MEMBERS, encode(Members(write_id="m", epoch=7, version=1, members=members)))
+
+    async def ask(self, **options: Any) -> Handover:
+        return await ask_for_handover(
+            self.store, "default", **{"by": "ops", "clock": self, "draw_id": numbered("ops-"), **options}
+        )
+
+
+class Bucket(MemoryStore):
+    """Each swap meets the next of `fates`: `lost`, `kept`, or something that happens first."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__(clock=clock)
+        self.fates: list[str | Act] = []
+        self.failing = 0
+        self.swaps = 0
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+        if self.failing:
+            self.failing -= 1
+            raise StoreUnavailable("unreadable")
+        return await super().get(key, unless=unless)
+
+    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
+        self.swaps += 1
+        fate = self.fates.pop(0) if self.fates else "ok"
+        if callable(fate):
+            await fate()
+        if fate == "lost":
+            return Unknown(StoreUnavailable("lost"))
+        outcome = await super().replace(key, body, expected)
+        return Unknown(StoreUnavailable("kept")) if fate == "kept" else outcome
+
+
+async def nothing() -> None:
+    """A pause in which nothing happens."""
+
+
+# Asking
+
+
+async def test_a_request_changes_nothing_but_itself() -> None:
+    """E-6: followers must not take it for a renewal, nor the leader for somebody else's grant."""
+    scene = Scene()
+    await scene.put(held())
+    with pytest.raises(RequestNotAnswered):
+        await scene.ask(to="ben", force=True, timeout=1.0)
+    state = await scene.lease()
+    assert state.handoff == Handoff(request_id="ops-1", epoch=7, by="ops", to="ben", forced=True)
+    assert state.write_id != held().write_id
+    assert msgspec.structs.replace(state, handoff=None, write_id=held().write_id) == held()
+
+
+async def test_it_is_over_when_somebody_else_leads() -> None:
+    scene = Scene(nothing, nothing)
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held())
+    assert await scene.ask() == Handover("ada", 7, "ben", 8)
+
+
+async def test_a_lease_that_was_released_is_not_yet_anothers() -> None:
+    async def release() -> None:
+        await scene.put(released("ben", write_id="n", leader_write_id="n"))
+
+    scene = Scene(release, nothing)
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held())
+    assert (await scene.ask()).leader == "ben"
+
+
+async def test_a_transfer_says_so_if_another_came_first() -> None:
+    scene = Scene()
+    scene.acts.append(scene.elects("cyd"))
+    await scene.put(held())
+    with pytest.raises(RequestRefused, match="'cyd' leads now"):
+        await scene.ask(to="ben")
+
+
+async def test_a_refusal_comes_with_its_reason() -> None:
+    scene = Scene()
+    scene.acts.append(scene.refuses("elected 3 s ago"))
+    await scene.put(held())
+    with pytest.raises(RequestRefused, match="elected 3 s ago"):
+        await scene.ask()
+
+
+async def test_a_refusal_of_another_request_is_not_ours() -> None:
+    scene = Scene(nothing)
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held(refusal=Refusal(request_id="earlier", reason="no")))
+    assert (await scene.ask()).leader == "ben"
+
+
+async def test_nothing_that_comes_of_it_is_not_a_refusal() -> None:
+    scene = Scene()
+    await scene.put(held())
+    with pytest.raises(RequestNotAnswered, match="the request stands"):
+        await scene.ask(timeout=3.0)
+    assert 3.0 <= scene.true_seconds < 4.0
+    assert (await scene.lease()).request() is not None
+
+
+# What cannot be asked
+
+
+async def test_without_a_lease_nobody_can_be_asked() -> None:
+    with pytest.raises(RequestRefused, match="has no lease"):
+        await Scene().ask()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (encode(released("ben")), "was released"),
+        (b"junk", "damaged"),
+        (b'{"schemaVersion":2}', "newer tenure"),
+        (encode(held(handoff=Handoff(request_id="r", epoch=7, by="someone"))), "'someone'"),
+        (encode(held("ben")), "leads 'default' already"),
+    ],
+    ids=["released", "damaged", "newer", "another request", "leads already"],
+)
+async def test_a_lease_that_takes_no_request_is_left_alone(body: bytes, message: str) -> None:
+    scene = Scene()
+    await scene.store.put(STATE, body)
+    with pytest.raises(RequestRefused, match=message):
+        await scene.ask(to="ben")
+    answer = await scene.store.get(STATE)
+    assert isinstance(answer, Stored)
+    assert answer.body == body
+
+
+async def test_a_request_to_an_earlier_epoch_is_in_nobodys_way() -> None:
+    scene = Scene()
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held(handoff=Handoff(request_id="r", epoch=6, by="someone")))
+    assert (await scene.ask()).leader == "ben"
+
+
+async def test_whoever_is_not_there_cannot_be_given_it() -> None:
+    scene = Scene()
+    await scene.put(held())
+    await scene.fleet("ada", "cyd")
+    with pytest.raises(RequestRefused, match=r"'ben' is not a live worker.*ada, cyd"):
+        await scene.ask(to="ben")
+    assert await scene.lease() == held()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129, "two\nlines"])
+async def test_a_name_that_nobody_can_have_is_refused(name: str) -> None:
+    scene = Scene()
+    await scene.put(held())
+    with pytest.raises(ConfigError):
+        await scene.ask(to=name)
+    assert await scene.lease() == held()
+
+
+# Between others' writes
+
+
+async def test_a_renewal_that_came_between_is_not_overwritten() -> None:
+    scene = Scene(nothing)
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held())
+    scene.store.fates = [scene.renew]
+    await scene.ask()
+    assert scene.store.swaps == 2
+
+
+async def test_a_lease_that_never_holds_still_is_not_asked_for_ever() -> None:
+    scene = Scene()
+    await scene.put(held())
+    scene.store.fates = [scene.renew] * 1000
+    with pytest.raises(RequestRefused, match="changed"):
+        await scene.ask()
+    assert scene.store.swaps < 100
+    assert (await scene.lease()).handoff is None
+
+
+@pytest.mark.parametrize("fates", [["kept"], ["lost"], ["lost", "kept"]])
+async def test_a_request_whose_answer_was_lost_is_made_once(fates: list[str]) -> None:
+    scene = Scene(*[nothing] * len(fates))
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held())
+    scene.store.fates = list(fates)
+    assert await scene.ask() == Handover("ada", 7, "ben", 8)
+    assert scene.store.swaps == len(fates) + ("kept" not in fates)
+
+
+async def test_a_store_that_fails_while_it_waits_disturbs_only_the_wait() -> None:
+    async def fail() -> None:
+        scene.store.failing = 1
+
+    scene = Scene(fail, fail)
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held())
+    assert (await scene.ask()).leader == "ben"
+
+
+TWICE = (
+    "a request whose answer was lost, and which was followed before the lease was read again, is not recognised: it "
+    "names no epoch of its own, so it is made again"
+)
+
+
+@pytest.mark.xfail(strict=True, reason=f"{TWICE}, to the leader that has just been elected")
+async def test_a_request_that_was_followed_at_once_is_not_made_to_the_next_leader() -> None:
+    scene = Scene()
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held())
+    scene.store.fates = ["kept"]
+    try:
+        assert await scene.ask(force=True, timeout=2.0) == Handover("ada", 7, "ben", 8)
+    finally:
+        assert (await scene.lease()).handoff is None
+
+
+@pytest.mark.xfail(strict=True, reason=f"{TWICE}, and refused because it has been fulfilled")
+async def test_a_transfer_that_was_followed_at_once_is_a_success() -> None:
+    scene = Scene()
+    scene.acts.append(scene.elects("ben"))
+    await scene.put(held())
+    scene.store.fates = ["kept"]
+    assert await scene.ask(to="ben") == Handover("ada", 7, "ben", 8)
