@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers servers check format requirements dist clean
+.PHONY: help venv demo test test-slow test-servers servers model check format requirements dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-slow: venv ## Run the tests that take minutes, and no others
 
 test-servers: venv servers ## Run the tests against real object stores, and those that take minutes
 	$(BIN)/python -m pytest -m "servers or slow" tests
+
+model: venv servers ## Search the model of the lease exhaustively, and its broken variants (spin)
+	$(BIN)/python -m tools.model
 
 servers: ## Install the object stores that test-servers runs against
 	tools/install-servers
