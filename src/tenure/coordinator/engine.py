@@ -89,7 +89,7 @@ def rules_of(config: CoordinatorConfig, longest_lease: float) -> Rules:
         margin=config.takeover_margin,
         longest_lease=longest_lease,
         takeover_delay=config.takeover_delay,
-        renew_retry=min(1.0, config.request_timeout_seconds / 2),
+        renew_retry=min(max(1.0, config.heartbeat_interval / 12), config.request_timeout_seconds / 2),
         min_mandate=config.min_epoch_duration,
         max_mandate=config.max_epoch_duration,
         mandate_end=config.mandate_end,
@@ -169,6 +169,10 @@ class Engine:
     def leader(self) -> tuple[str | None, int]:
         """(leader, epoch) as last observed."""
         return self._announced
+
+    def remember(self, epoch: int) -> None:
+        """An earlier start of this process has seen `epoch`."""
+        self._announced = (None, epoch)
 
     @property
     def replaced(self) -> WorkerReplaced | None:
@@ -649,8 +653,11 @@ class Engine:
         """The lease comes first: whatever else a heartbeat does, and however long, the next renewal is not delayed."""
         beating: asyncio.Task[None] | None = None
         while True:
+            free = beating is None or beating.done()
+            if free:
+                self._beat = asyncio.get_running_loop().create_future()
             self._ask_lease()
-            if beating is None or beating.done():
+            if free:
                 beating = self._spawn(self._one_beat(self._clock.read()))
             await self._clock.sleep(
                 self._config.heartbeat_interval + self._random.uniform(0, self._config.heartbeat_jitter)
@@ -690,7 +697,7 @@ class Engine:
 
     async def _lease_beat(self) -> bool:
         """Wait until the lease loop has looked or renewed, as it was asked to."""
-        self._beat = asyncio.get_running_loop().create_future()
+        assert self._beat is not None
         try:
             async with asyncio.timeout(self._config.lease_timeout):
                 return await self._beat
@@ -787,8 +794,10 @@ class Engine:
             except Exception as error:
                 _log.debug("the health check of %r failed: %r", self._namespace, error)
                 answer = False
+            before = self._health.healthy
             if self._health.observe(answer):
                 _log.warning("%s is %s", self._who.worker_id, "healthy again" if answer else "unhealthy")
+            if self._health.healthy != before:
                 self._poke.set()
             await self._clock.sleep(self._config.health_check_interval)
 

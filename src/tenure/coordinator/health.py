@@ -15,10 +15,10 @@ class HealthGate:
         self.healthy = known
 
     def observe(self, answer: bool) -> bool:
-        """Take one answer in; True if the judgement changed."""
+        """Take one answer in; True if that is news: the judgement changed, or begins with a no."""
         if not self._known:
             self._known, self.healthy = True, answer
-            return answer
+            return not answer
         if answer == self.healthy:
             self._in_a_row = 0
             return False

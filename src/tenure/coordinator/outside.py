@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, STATE, check_name
+from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, STATE, check_name, term_key
 from tenure.coordinator.reading import read_members
-from tenure.election.records import Damage, Handoff, State, TooNew, decode_state, encode
+from tenure.election.records import Damage, Handoff, State, Term, TooNew, decode, decode_state, encode
 from tenure.entropy import NewId
 from tenure.errors import NotFound, RequestNotAnswered, RequestRefused, StoreError
 from tenure.store import Applied, Store, Stored, Version
@@ -62,7 +62,7 @@ async def ask_for_handover(
             continue  # the request stands; only the wait for its effect is disturbed
         if state.refusal is not None and state.refusal.request_id == request_id:
             raise RequestRefused(f"{asked.leader_id!r}, epoch {asked.epoch}, says no: {state.refusal.reason}")
-        if state.epoch > asked.epoch and state.leader_id is not None:
+        if state.epoch > asked.epoch and state.leader_id is not None and await _is_recorded(store, state):
             if to is not None and state.leader_id != to:
                 raise RequestRefused(
                     f"{asked.leader_id!r} stepped down, but {state.leader_id!r} leads now (epoch {state.epoch}), not "
@@ -73,6 +73,17 @@ async def ask_for_handover(
         f"nobody else leads after {timeout:g} s: {asked.leader_id!r}, epoch {asked.epoch}, may be frozen, winding up "
         "its work, or the only worker there is; the request stands"
     )
+
+
+async def _is_recorded(store: Store, state: State) -> bool:
+    """A grant is leadership only once its term is on record (E-3)."""
+    try:
+        stored = await store.get(term_key(state.epoch))
+    except StoreError:
+        return False
+    assert isinstance(stored, Stored)
+    term = decode(stored.body, Term)
+    return isinstance(term, Term) and term.grant_id == state.grant_id
 
 
 async def _check_target(store: Store, namespace: str, to: str) -> None:
@@ -91,12 +102,15 @@ async def _write_request(
     draw_id: NewId,
     clock: Clock,
 ) -> State:
+    sent: State | None = None  # a copy whose answer was lost
     for number in range(_TRIES):
         if number:
             await clock.sleep(0.02 * number)  # the leader's renewals go first
         state, version = await _read(store, namespace)
         if state.handoff is not None and state.handoff.request_id == request_id:
-            return state  # an earlier copy, whose answer was lost
+            return state
+        if sent is not None and (state.epoch != sent.epoch or state.leader_id is None):
+            return sent  # the term is over, as was asked for: the next one must not be asked as well
         if state.leader_id is None:
             raise RequestRefused(f"nobody leads {namespace!r}: epoch {state.epoch} was released")
         if state.leader_id == to:
@@ -106,8 +120,10 @@ async def _write_request(
             raise RequestRefused(f"a request by {waiting.by!r} is waiting for the leader already: try again later")
         handoff = Handoff(request_id=request_id, epoch=state.epoch, by=by[:512], to=to, forced=force)
         asked = msgspec.structs.replace(state, write_id=draw_id(), handoff=handoff)
-        if isinstance(await store.replace(STATE, encode(asked), version), Applied):
+        outcome = await store.replace(STATE, encode(asked), version)
+        if isinstance(outcome, Applied):
             return asked
+        sent = asked  # also if it was rejected: something between us and the store may have sent it twice
     raise RequestRefused(f"the lease of {namespace!r} changed {_TRIES} times while the request was written: try again")
 
 

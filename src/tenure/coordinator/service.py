@@ -185,6 +185,7 @@ class GlobalCoordinatorService:
                 run_health_check=self._run_health_check if self.config.health_check is not None else None,
             )
             engine.seats = list(self._seats)
+            engine.remember(self.get_epoch())
             self._engine = engine
             self._over = asyncio.Event()  # belongs to the loop that starts us
             on_thread = self.config.hosting is Hosting.THREAD
@@ -395,10 +396,10 @@ class GlobalCoordinatorService:
 
     def _check_started(self) -> None:
         self._check_process()
-        if self._runner is None:
-            raise CoordinationError(f"the coordinator of {self.namespace!r} is not running: await start() first")
         if self._engine is not None and self._engine.replaced is not None:
             raise self._why_over()
+        if self._runner is None:
+            raise CoordinationError(f"the coordinator of {self.namespace!r} is not running: await start() first")
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:

@@ -36,7 +36,7 @@ class Holding(msgspec.Struct, frozen=True):
         """
         if lasts >= self.remaining(now):
             return self
-        return Holding(now, lasts, min(lasts, self.leads_for))
+        return Holding(now, lasts, min(lasts, max(0.0, self.leading(now))))
 
     def confirmed(self, sent: Reading, lasts: float, leads_for: float) -> Holding:
         """A write was confirmed. It counts from *its own* sending, also where another was sent later:

@@ -59,7 +59,7 @@ class TimeLimited:
             async with asyncio.timeout(self._list_seconds):
                 found = [entry async for entry in self._inner.list(prefix, after=after)]
         except TimeoutError:
-            raise self._late(f"list {prefix!r}") from None
+            raise self._late(f"list {prefix!r}", self._list_seconds) from None
         for entry in found:
             yield entry
 
@@ -73,5 +73,5 @@ class TimeLimited:
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    def _late(self, what: str) -> StoreUnavailable:
-        return StoreUnavailable(f"{what}: no answer within {self._seconds:g} s")
+    def _late(self, what: str, seconds: float | None = None) -> StoreUnavailable:
+        return StoreUnavailable(f"{what}: no answer within {seconds or self._seconds:g} s")

@@ -36,7 +36,7 @@ class Violation(msgspec.Struct, frozen=True):
 class Checkers:
     """One leader, epochs, own grants, honest loss, fenced writes, no request storm; at the end, liveness."""
 
-    def __init__(self, cluster: SimulatedCluster, *, requests_per_beat: int = 80) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._state_key = cluster.key(STATE)
@@ -56,7 +56,8 @@ class Checkers:
         self._fenced: dict[str, int] = {}
         self._idle_renewals: dict[str, int] = {}
         self._beat = cluster.config.heartbeat_interval + cluster.config.heartbeat_jitter
-        self._limit = requests_per_beat
+        # In calm a worker sends two or three requests a heartbeat; in trouble some tries a second, and never more.
+        self._limit = round(60 + 4 * self._beat)
         self._window: dict[str, tuple[int, int]] = {}
         cluster.world.on_step = self._stepped
         cluster.bucket.watchers.append(self._written)
