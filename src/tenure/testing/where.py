@@ -29,8 +29,13 @@ def point_of(callback: Callable[..., object], arguments: Iterable[object]) -> st
 
 
 def innermost(task: asyncio.Task[Any]) -> str:
-    """The innermost function of tenure, without `tenure.testing`, in which the task stands: `module:function`."""
+    """The innermost function of tenure, without `tenure.testing`, in which the task stands: `module:function`.
+
+    Every request ends in the store: what made it says more, so that is named, with its caller and the request:
+    `coordinator.lease:LeaseDesk.renew > _write > replace`.
+    """
     place = OUTSIDE
+    above: list[str] = []  # the functions on the way, those of the store left out
     awaited: Any = task.get_coro()
     while awaited is not None:
         frame, code, following = _look_into(awaited)
@@ -38,8 +43,16 @@ def innermost(task: asyncio.Task[Any]) -> str:
             module = frame.f_globals.get("__name__", "")
             if module.startswith("tenure.") and not module.startswith("tenure.testing"):
                 place = f"{module.removeprefix('tenure.')}:{code.co_qualname}"
+                if not module.startswith("tenure.store"):
+                    above.append(place)
         awaited = following
-    return place
+    if not place.startswith("store.") or not above:
+        return place
+    return " > ".join([*above[-2:-1], _name(above[-1]) if above[1:] else above[-1], _name(place)])
+
+
+def _name(place: str) -> str:
+    return place.rpartition(".")[2].rpartition(":")[2]
 
 
 def _look_into(awaited: Any) -> tuple[FrameType | None, CodeType | None, Any]:
