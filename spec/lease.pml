@@ -511,8 +511,12 @@ inline learn(p, s) {
     if
     :: w_kind[s] == RENEW ->
         /* E-4: a term that is over, by time or because a release was sent, is not revived. */
-        if :: LEASE_VALID(p) -> confirmed(p, s) :: else fi;
-        if :: !w_cur[s] && w_left[s] -> LANDMARK(3) :: else fi;
+        if
+        :: LEASE_VALID(p) ->
+            if :: w_left[s] < LEADER(w_lease[s]) -> LANDMARK(3) :: else fi;
+            confirmed(p, s)
+        :: else
+        fi;
         know_own(p, s);
         clear(s)
     :: else ->

@@ -132,11 +132,6 @@ class TestWhereItRuns:
             await until(coordinator.is_leader)
             assert engines() == []
 
-    @pytest.mark.xfail(
-        reason="Engine._beats asks the lease loop before _one_beat waits for its answer: a store that answers without "
-        "a turn of the loop has answered by then, and the heartbeat lasts until the next one is asked for",
-        strict=True,
-    )
     @pytest.mark.req("MT-1", "MT-2")
     async def test_a_heartbeat_lasts_as_long_as_its_requests(self, url_of: Callable[[str], str]) -> None:
         config = SWIFT.replace(heartbeat_interval=0.2, heartbeat_jitter=0, standby_watch_interval=0.2)
@@ -310,10 +305,6 @@ class TestTheProcess:
             ("INFO", "tenure.coordinator", "w no longer leads 'default', epoch 1: stopped"),
         ]
 
-    @pytest.mark.xfail(
-        reason="HealthGate.observe() calls its first good answer a change, and Engine warns 'w is healthy again'",
-        strict=True,
-    )
     async def test_a_worker_that_was_never_unhealthy_is_not_warned_about(
         self, url_of: Callable[[str], str], caplog: pytest.LogCaptureFixture
     ) -> None:

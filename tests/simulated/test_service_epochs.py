@@ -67,11 +67,6 @@ def test_epochs_rise_by_one_through_crash_release_wiped_workers_and_a_restart_of
         assert [fleet.json(f"terms/{epoch:020d}.json")["leaderId"] for epoch in led] == list(led.values())
 
 
-@pytest.mark.xfail(
-    reason="GlobalCoordinatorService.start() makes an Engine that has announced nothing: get_epoch() falls to 0 until "
-    "its first look at the lease",
-    strict=True,
-)
 @pytest.mark.req("EF-1")
 def test_a_process_that_starts_its_coordinator_again_has_not_forgotten_the_epoch() -> None:
     """`get_epoch()` is what tasks are judged by: it must not fall to 0 between `start()` and the first look."""

@@ -145,11 +145,6 @@ class TestIdentity:
             assert fleet.leader is newer
             assert leader.named("workers:updated")[-1].workers == ("a", "b")
 
-    @pytest.mark.xfail(
-        reason="Engine.run() has ended, so `_check_started` says 'is not running: await start() first' before it "
-        "comes to its check for WorkerReplaced; who does as told takes the id back, and the two replace each other",
-        strict=True,
-    )
     @pytest.mark.req("EL-14")
     def test_one_that_was_replaced_says_so_to_whoever_asks_for_leadership(self) -> None:
         with Fleet() as fleet:

@@ -42,7 +42,7 @@ def test_it_says_when_the_judgement_changes() -> None:
 def test_where_nothing_is_known_the_first_answer_decides(first: bool) -> None:
     gate = HealthGate(3, 2, known=False)
     assert not gate.healthy  # nobody stands before it was asked
-    assert gate.observe(first) is first
+    assert gate.observe(first) is not first  # that it is healthy is no news
     assert gate.healthy is first
 
 

@@ -107,7 +107,6 @@ async def test_a_listing_has_a_limit_of_its_own() -> None:
     assert await listing == ["a"]
 
 
-@pytest.mark.xfail(strict=True, reason="the message of a listing that was cut short names the limit of other requests")
 async def test_the_message_of_a_listing_names_its_own_limit() -> None:
     with pytest.raises(StoreUnavailable, match=r"no answer within 0\.05 s"):
         await listed(TimeLimited(Stuck(), 30.0, list_seconds=LIMIT))
