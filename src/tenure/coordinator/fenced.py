@@ -20,8 +20,9 @@ from collections.abc import Callable
 import msgspec
 
 from tenure.coordinator.layout import RESERVED
+from tenure.election.records import SCHEMA_VERSION
 from tenure.entropy import NewId
-from tenure.errors import ConfigError, Fenced, NotFenced, NotFound, WriteUnknown
+from tenure.errors import ConfigError, Fenced, NotFenced, NotFound, SchemaTooNew, WriteUnknown
 from tenure.store import Applied, Attempt, Rejected, Store, Stored, Unknown, Version, commit
 
 MAX_HEADER_BYTES = 1024
@@ -61,9 +62,14 @@ def split(key: str, stored: bytes) -> tuple[Header, bytes]:
     if not newline or len(line) > MAX_HEADER_BYTES:
         raise _not_ours(key)
     try:
-        return msgspec.json.decode(line, type=Header), body
+        header = msgspec.json.decode(line, type=Header)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise _not_ours(key) from None
+    if header.schema_version > SCHEMA_VERSION:
+        raise SchemaTooNew(
+            f"the object {key!r} was written by a newer tenure (schemaVersion {header.schema_version}): update this process"
+        )
+    return header, body
 
 
 def join(header: Header, body: bytes) -> bytes:
@@ -164,7 +170,7 @@ class FencedWriter:
 def _ids_in(body: bytes) -> tuple[str, ...]:
     try:
         return (split("", body)[0].write_id,)
-    except NotFenced:
+    except (NotFenced, SchemaTooNew):
         return ()
 
 

@@ -182,7 +182,8 @@ def encode(record: Record) -> bytes:
 def decode(body: bytes, kind: type[R], limit: int = MAX_RECORD_BYTES) -> R | Damage | TooNew:
     """The record in `body`, or what is wrong with it. Never raises."""
     if len(body) > limit:
-        return Damage(f"{len(body):,} bytes, and no record of ours is over {limit:,}")
+        newer = _newer(body) if len(body) <= MAX_MEMBERS_BYTES else None  # a newer form may well be longer
+        return newer if newer is not None else Damage(f"{len(body):,} bytes, and no record of ours is over {limit:,}")
     try:
         record = msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
