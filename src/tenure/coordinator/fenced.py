@@ -67,7 +67,8 @@ def split(key: str, stored: bytes) -> tuple[Header, bytes]:
         raise _not_ours(key) from None
     if header.schema_version > SCHEMA_VERSION:
         raise SchemaTooNew(
-            f"the object {key!r} was written by a newer tenure (schemaVersion {header.schema_version}): update this process"
+            f"the object {key!r} was written by a newer tenure (schemaVersion {header.schema_version}): update this "
+            "process"
         )
     return header, body
 

@@ -296,6 +296,9 @@ class GlobalCoordinatorService:
         async for lead in coordinator.terms():
             async with lead:        # cancelled, quietly, when this term ends; then comes the next one
                 await work(lead.epoch)
+
+        What stands after `async with lead:` still counts as work of that term. A body that ends by itself gives
+        leadership back, and stands again.
         """
         self._check_started()
         while True:
