@@ -8,40 +8,43 @@
  *        process puts a lower epoch in the place of a higher one.
  *   I-3  A process leads only under a grant that it issued itself and that was applied.
  *
- * Assumption: each clock runs, at every moment, within `drift` of true time; the store's compare-and-swap is atomic; what
- * lies under terms/ is never changed or removed. The record itself may be damaged: LOSSES times it is lost, ROLLBACKS
- * times it is put back, bytes and version, to what it was under an earlier epoch.
+ * Assumption: each clock runs, at every moment, within `drift` of true time; the store's compare-and-swap is atomic;
+ * what lies under terms/ is never changed or removed. The record itself may be damaged: LOSSES times it is lost,
+ * ROLLBACKS times it is put back, bytes and version, to what it was under an earlier epoch.
  *
  * Not guaranteed, or not modelled:
- *   - A record put back to an earlier write of the *same* epoch. A follower that has watched that write since it was new
- *     cannot know that there were others: with -DROLLBACK_WITHIN_TERM the search finds two leaders.
- *   - A record with unreadable bytes: it is treated as a lost one, but for the condition of the write that rebuilds it.
- *   - Progress: every step may be put off for ever. A crash is a process that takes no further step; started again it has
- *     a new uid, and is another process.
+ *   - A record put back to an earlier write of the *same* epoch. A follower that has watched that write since it was
+ *     new cannot know that there were others: with -DROLLBACK_WITHIN_TERM the search finds two leaders.
+ *   - A record with unreadable bytes: it is treated as a lost one, but for the condition of the write that rebuilds
+ *     it.
+ *   - Progress: every step may be put off for ever. A crash is a process that takes no further step; started again it
+ *     has a new uid, and is another process.
  *   - E-6..E-8, E-10..E-12: requests by outsiders, rank, worker records, breaker, mandates, fork. Anybody may stand as
- *     soon as the lease allows it, so an order among candidates only takes behaviour away. Without outsiders every write
- *     is by one who leads, led or stands, and the version of the record does for `leaderWriteId` as well.
+ *     soon as the lease allows it, so an order among candidates only takes behaviour away. Without outsiders every
+ *     write is by one who leads, led or stands, and the version of the record does for `leaderWriteId` as well.
  *   - renew_deadline: a leader may renew, more than it does, until valid_until.
+ *   - A create under terms/ that lands after its process stopped waiting for it. It could only refuse a term to others.
+ *   - A LIST of terms/ and the GET of the record as two requests: the LIST has to come first.
  *
  * How things are represented:
  *   - Time. One tick of true time moves each process's clock by 1 (as slow as allowed) or by 2 (as fast), chosen anew
- *     for every process at every tick: drift is 1/3, and a lease of 1.5 k units lasts `k` units for its leader
- *     (x (1 - drift)) and `2 k` for those who watch it (x (1 + drift)). The margin of E-2 is 0, so that every bound is
- *     tight. Timers are relative: what is left of a validity, how long something was watched; they stop where a further
- *     tick changes nothing.
- *   - Ids. A version or a write id is only ever compared with that of the record, so each copy of one that a process or a
- *     request holds is two bits: does it name the record as it is (`cur`), or as it is in the backup from which it may be
- *     put back (`bak`)? One that names neither can never match again, and is forgotten.
- *   - Answers. A write is FLYING until it lands, at any time or never, and its condition is judged when it lands. Once it
- *     has LANDED its process may learn of it, at any time or never: by the answer or, if that was lost, by reading back.
- *     Until then the outcome is `Unknown`, and the process goes on with what it knows. A write that is rejected changes
- *     nothing, and is not kept: its process finds out by reading.
+ *     for every process at every tick: drift is 1/3, and a lease of 1.5 k units lasts `k` units for its leader (x (1 -
+ *     drift)) and `2 k` for those who watch it (x (1 + drift)). The margin of E-2 is 0, so that every bound is tight.
+ *     Timers are relative: what is left of a validity, how long something was watched; they stop where a further tick
+ *     changes nothing.
+ *   - Ids. A version or a write id is only ever compared with that of the record, so each copy of one that a process
+ *     or a request holds is two bits: does it name the record as it is (`cur`), or as it is in the backup from which
+ *     it may be put back (`bak`)? One that names neither can never match again, and is forgotten.
+ *   - Answers. A write is FLYING until it lands, at any time or never, and its condition is judged when it lands. Once
+ *     it has LANDED its process may learn of it, at any time or never: by the answer or, if that was lost, by reading
+ *     back. Until then the outcome is `Unknown`, and the process goes on with what it knows. A write that is rejected
+ *     changes nothing, and is not kept: its process finds out by reading.
  *   - Reading. A GET takes no time. A watch that starts when the response was made, and not later when it came, is the
  *     longest that "clock after the response" allows; who acts late on what it read is a process that pauses.
  *
- * Bounds: N processes, epochs up to EPOCHS, leases of SHORT or LONG (equal: one length), LOSSES, ROLLBACKS, WRITES of one
- * process that are in flight or not settled. Within them the search is complete. tools/model.py has the configurations
- * and runs the broken variants, each one name of these, for which the search has to find a violation:
+ * Bounds: N processes, epochs up to EPOCHS, leases of SHORT or LONG (equal: one length), LOSSES, ROLLBACKS, WRITES of
+ * one process that are in flight or not settled. Within them the search is complete. tools/model.py has the
+ * configurations and runs the broken variants, each one name of these, for which the search has to find a violation:
  *
  *   NO_DRIFT_MARGIN             leader and follower both count the bare lease
  *   LEASE_FROM_ANSWER           the leader counts from the answer, not from before the sending
@@ -50,8 +53,8 @@
  *   FOLLOWER_CLOCK_BEFORE_READ  the follower counts from before its GET
  *   WALL_CLOCK_EXPIRY           the follower compares the leader's expiry stamp with its own wall clock, a tick ahead
  *   UNKNOWN_IS_APPLIED          a write without an answer is taken to have happened
- *   UNKNOWN_IS_REJECTED         a write without an answer is taken not to have happened: what it lowered is restored (if
- *                               it lowered nothing, no more is lost than a term that could have gone on)
+ *   UNKNOWN_IS_REJECTED         a write without an answer is taken not to have happened: what it lowered is restored
+ *                               (if it lowered nothing, no more is lost than a term that could have gone on)
  *   BLIND_RELEASE               the release has no condition
  *   EPOCH_RESET_ON_RELEASE      the release starts the epochs again
  *   REBUILD_AT_ONCE             a damaged record is rebuilt without being watched first
@@ -61,7 +64,8 @@
  *   STAND_WHILE_VALID           a new grant is asked for between renew_deadline and valid_until of the last one
  *   STAND_AFTER_REJECTED_TERM   who is refused the term record treats the record that it wrote as its own
  *   DAMAGE_KEEPS_WATCH          the time counts for which the record was watched before it was seen to be damaged
- *   DAMAGE_BY_VERSION_ALONE     a damaged record counts as the same although terms/ has a newer term than when first seen
+ *   DAMAGE_BY_VERSION_ALONE     a damaged record counts as the same although terms/ has a newer term than when first
+ *                               seen
  */
 
 #ifndef N
@@ -104,7 +108,7 @@
 #define FOLLOWER(k) ((k) * 2)       /* lease x (1 + drift), and no margin */
 #endif
 
-/* ---- the store ---------------------------------------------------------------------------------------------------- */
+/* ---- the store ----------------------------------------------------------------------------------------------- */
 
 #define NOBODY  0                   /* leaderId: null */
 #define MISSING 9                   /* there is no state.json */
@@ -117,10 +121,10 @@ bit  b_taken;                       /* a backup exists, which no process reads *
 byte b_holder, b_epoch, b_lease;
 byte losses = LOSSES, rollbacks = ROLLBACKS; /* still to come */
 
-#define UNCONFIRMED 8               /* nobody can lead under it: filled in by a successor, or of a grant that was given up */
+#define UNCONFIRMED 8               /* nobody can lead under it: filled in, or of a grant that was given up */
 byte terms[EPOCHS + 1];             /* terms/{epoch}.json: 0 absent, 1 + the process, or UNCONFIRMED */
 
-/* ---- what a process knows ----------------------------------------------------------------------------------------- */
+/* ---- what a process knows ------------------------------------------------------------------------------------ */
 
 mtype = { UNREAD, NEW, LOST, VACANT, OWN, OTHERS, DAMAGED };
 /* UNREAD: nothing that could still be true. NEW: no record, no terms. LOST: no record, and terms. OWN: ours, under the
@@ -134,7 +138,7 @@ bit   k_cur[N], k_bak[N];           /* of the version */
 byte  term[N];                      /* the last epoch whose term record we know to be ours */
 byte  valid[N];                     /* Holding.remaining: units until valid_until */
 
-/* ---- the writes of a process: p, and N + p ------------------------------------------------------------------------ */
+/* ---- the writes of a process: p, and N + p ------------------------------------------------------------------- */
 
 mtype = { FREE, FLYING, LANDED, WON };
 /* LANDED: applied, and its process has not learned of it. WON: a grant of which it has; the term record comes next. */
@@ -159,7 +163,7 @@ bit   w_cur[ALL_WRITES], w_bak[ALL_WRITES]; /* FLYING: of the version that it ex
 #define IS_READ_BACK(s)     (w_state[s] == LANDED && w_cur[s])
 #define MAY_SEND(p)         (ANY_WRITE(p, IS_FREE) && !ANY_WRITE(p, IS_WON))
 
-/* ---- for the checks, and for broken variants ---------------------------------------------------------------------- */
+/* ---- for the checks, and for broken variants ----------------------------------------------------------------- */
 
 byte top;                           /* the highest epoch that was led */
 byte numbered;                      /* how many processes have landed a write */
@@ -203,8 +207,8 @@ inline clear(s) {
     w_create[s] = 0; w_cur[s] = 0; w_bak[s] = 0
 }
 
-/* One state for all that behave alike, at the end of every step: forgets what can make no difference any more. To act on
-   an id that cannot match is to be refused and to learn that by reading, which is the same as not to act. */
+/* One state for all that behave alike, at the end of every step: forgets what can make no difference any more. To act
+   on an id that cannot match is to be refused and to learn that by reading, which is the same as not to act. */
 inline tidy() {
     for (i : 0 .. N - 1) {
         if
@@ -243,7 +247,7 @@ inline tidy() {
     i = 0; to = 0 /* a d_step may not end in a loop */
 }
 
-/* ---- E-1, E-4: election/holding.py -------------------------------------------------------------------------------- */
+/* ---- E-1, E-4: election/holding.py --------------------------------------------------------------------------- */
 
 /* Holding.sending, before any write to the lease: k is 0 for one that leaves nobody the leader. */
 inline sending(p, k) {
@@ -307,7 +311,7 @@ inline lead(p, s) {
     clear(s)
 }
 
-/* ---- E-2, E-5, E-9: election/decide.py decide --------------------------------------------------------------------- */
+/* ---- E-2, E-5, E-9: election/decide.py decide ---------------------------------------------------------------- */
 
 #ifdef WALL_CLOCK_EXPIRY
 #define LAPSED(p)          (stamp <= 1)
@@ -330,8 +334,8 @@ inline lead(p, s) {
     (MAY_SEND(p) && TERM_IS_OVER(p) && epoch[p] < EPOCHS && \
      (sight[p] == NEW || sight[p] == VACANT || sight[p] == OWN || (sight[p] == OTHERS && LAPSED(p))))
 
-/* E-3: before the CAS. So every epoch below that of the record has its term, and whoever stands on a record that was put
-   back, under any of these epochs, is refused it. */
+/* E-3: before the CAS. So every epoch below that of the record has its term, and whoever stands on a record that was
+   put back, under any of these epochs, is refused it. */
 #if defined(GRANT_WITHOUT_TERM_RECORD) || defined(BACKFILL_AFTER_LEADING)
 #define TERM_BEFORE_IS_THERE(p)  true
 #else
@@ -357,7 +361,7 @@ inline see_damage(p, what) {
     fi
 }
 
-/* ---- what a process does ------------------------------------------------------------------------------------------ */
+/* ---- what a process does ------------------------------------------------------------------------------------- */
 
 inline send(p, kind_, epoch_, k) {
     to = FREE_WRITE(p);
@@ -459,7 +463,7 @@ proctype Process(byte p) {
     od
 }
 
-/* ---- what becomes of a write: the network, the store, and its process's part -------------------------------------- */
+/* ---- what becomes of a write: the network, the store, and its process's part --------------------------------- */
 
 #ifdef BLIND_RELEASE
 #define CONDITION_HOLDS(s)  (w_kind[s] == RELEASE || (w_create[s] -> r_holder == MISSING : w_cur[s]))
@@ -591,7 +595,7 @@ proctype Write(byte p; byte s) {
     od
 }
 
-/* ---- time --------------------------------------------------------------------------------------------------------- */
+/* ---- time ---------------------------------------------------------------------------------------------------- */
 
 inline tick(fast) {                 /* bit p of `fast`: how the clock of p runs during this tick */
     printf("    tick %d\n", fast);
@@ -635,7 +639,7 @@ proctype Time() {
     od
 }
 
-/* ---- damage, E-9 -------------------------------------------------------------------------------------------------- */
+/* ---- damage, E-9 --------------------------------------------------------------------------------------------- */
 
 #if LOSSES + ROLLBACKS > 0
 #ifdef ROLLBACK_WITHIN_TERM
@@ -679,7 +683,7 @@ proctype Damage() {
 }
 #endif
 
-/* ---- I-1, at every instant ---------------------------------------------------------------------------------------- */
+/* ---- I-1, at every instant ----------------------------------------------------------------------------------- */
 
 #if N > 2
 #define TWO_VALID  (LEASE_VALID(0) + LEASE_VALID(1) + LEASE_VALID(2) > 1)

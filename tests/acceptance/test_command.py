@@ -43,6 +43,7 @@ def test_the_demo_ends_with_a_result_that_a_newcomer_understands() -> None:
     assert run.err == ""
 
 
+@pytest.mark.slow
 def test_the_demo_for_scripts() -> None:
     result = tenure("demo", "--json").json()
     changes = [result["elected"], result["after_kill"], result["after_stop"]]
@@ -85,6 +86,7 @@ def test_nothing_happens_on_import() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.slow
 def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     environment.pop("PYTHONPATH", None)
