@@ -38,7 +38,7 @@ test: venv ## Run the tests that need nothing installed but Python
 test-slow: venv ## Run the tests that take minutes, and no others
 	$(BIN)/python -m pytest -m slow tests
 
-test-servers: venv servers ## Run the tests against real object stores, and those that take minutes
+test-servers: venv servers ## Run the tests against real object stores, those that take minutes, and the model
 	$(BIN)/python -m pytest -m "servers or slow" tests
 
 model: venv servers ## Search the model of the lease exhaustively, and its broken variants (spin)
