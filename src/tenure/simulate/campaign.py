@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -99,7 +100,7 @@ def _results(first: int, seeds: int, plan: Plan, processes: int) -> Iterator[lis
         return
     # Spawned, not forked: whoever calls this may have threads.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
         waiting: set[Future[list[SeedResult]]] = set()
         ahead = iter(chunks)
         try:
@@ -113,6 +114,18 @@ def _results(first: int, seeds: int, plan: Plan, processes: int) -> Iterator[lis
                     yield future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A run that is killed must not leave its processes behind, waiting for work."""
+
+    def wait_for_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait_for_parent, daemon=True).start()
 
 
 class _Total:
