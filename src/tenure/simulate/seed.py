@@ -9,6 +9,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig, MandateEnd
+from tenure.coordinator.fenced import Fence, FencedWriter
 from tenure.coordinator.lead import Lead
 from tenure.entropy import Random
 from tenure.errors import CoordinationError, StoreError
@@ -113,6 +114,7 @@ class _Writer:
 
     async def on_become_coordinator(self, lead: Lead) -> None:
         clock = self._worker.host.clock
+        self._worker.host.start(self._write_as_a_ghost(lead))
         number = 0
         while True:
             number += 1
@@ -127,6 +129,17 @@ class _Writer:
 
     async def on_stop_being_coordinator(self) -> None:
         pass
+
+    async def _write_as_a_ghost(self, lead: Lead) -> None:
+        """A guest whose clocks were all stopped goes on writing as if it led: fences must hold against that too."""
+        cluster = self._worker.cluster
+        writer = FencedWriter(lead._store, Fence(lead.namespace, lead.epoch), cluster.draw_id, lambda: None)
+        for number in range(3):
+            await self._worker.host.clock.sleep(1.5 * self._worker.config.lease_timeout)
+            try:
+                await writer.put(f"{FENCED_PREFIX}{number % 2}", f"ghost of {lead.worker_id} {lead.epoch}".encode())
+            except (CoordinationError, StoreError):
+                pass
 
 
 async def _write_fenced(worker: SimulatedWorker) -> None:

@@ -274,9 +274,15 @@ class Trouble:
         worker = self._some()
         if worker is None:
             return False
-        host = worker.host
+        host, network = worker.host, self._cluster.network
         host.set_slew(self._random.choice([-0.08, -0.02, 0.02, 0.08]))
-        self._later(self._leases(1.0, 4.0), lambda: host.set_slew(0.0))
+        self._later(self._leases(2.0, 4.0), lambda: host.set_slew(0.0))
+        leaders = self._cluster.leaders()
+        if leaders and self._random.random() < 0.6:  # a lease that is counted wrongly shows when it is not renewed
+            name = leaders[0]
+            cut_at = self._leases(0.1, 0.6)
+            self._later(cut_at, lambda: network.cut(name))
+            self._later(cut_at + self._leases(1.3, 1.6), lambda: network.heal(name))
         return True
 
     def unhealthy(self) -> bool:
@@ -349,7 +355,7 @@ KINDS: dict[str, tuple[int, Callable[[Trouble], bool]]] = {
     "rough": (6, Trouble.rough),
     "slow": (2, Trouble.slow),
     "wall": (2, Trouble.wall),
-    "slew": (2, Trouble.slew),
+    "slew": (4, Trouble.slew),
     "unhealthy": (2, Trouble.unhealthy),
     "corrupt": (1, Trouble.corrupt),
     "remove": (1, Trouble.remove),
