@@ -67,7 +67,7 @@ class Database:
         """Stop every coordinator, releasing what they lead, and close the store."""
         coordinators, self._coordinators = list(self._coordinators.values()), {}
         try:
-            await asyncio.gather(*(coordinator.stop() for coordinator in coordinators))
+            await asyncio.gather(*(coordinator.close() for coordinator in coordinators))
         finally:
             store, self._store = self._store, None
             if store is not None:

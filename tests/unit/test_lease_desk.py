@@ -542,19 +542,40 @@ async def test_a_released_lease_names_whom_it_was_taken_from(scene: Scene) -> No
 
 
 @pytest.mark.req("EL-18")
-async def test_what_could_not_be_recorded_in_time_is_recorded_later(scene: Scene) -> None:
+async def test_nobody_takes_the_lease_over_a_term_that_cannot_be_recorded(scene: Scene) -> None:
     assert await scene.stand(scene.desk("ada")) is not None
     ben = scene.desk("ben")
-    scene.store.fates[term_key(1)] = ["lost", "lost"]
+    scene.store.fates[term_key(1)] = ["lost"]
+    with pytest.raises(StoreUnavailable):
+        await scene.stand(ben)
+    assert (await scene.state()).leader_id == "ada"
     await scene.lead(ben)
-    assert await scene.keys(TERMS) == [term_key(2)]
-    await ben.settle_debts()
-    assert await scene.keys(TERMS) == [term_key(2)]
-    await ben.settle_debts()
+    assert await scene.keys(TERMS) == [term_key(1), term_key(2)]
     assert (await scene.term(1)).unconfirmed
-    before = len(scene.store.requests)
-    await ben.settle_debts()
-    assert len(scene.store.requests) == before
+
+
+@pytest.mark.req("EF-1", "EL-20")
+async def test_a_lease_put_back_between_a_grant_and_its_record_is_not_granted_again(scene: Scene) -> None:
+    """The grant that is passed over is on record before the next one is taken: its number is used up."""
+    await scene.lead(scene.desk("ada"))
+    first = await scene.state()
+    ben = scene.desk("ben")
+    passed_over = await scene.stand(ben)
+    assert passed_over is not None
+    assert await scene.stand(scene.desk("cyd")) is not None
+    await scene.put_lease(first)
+    assert await scene.stand(scene.desk("dan")) is None
+    assert await ben.confirm(passed_over, within=10) is False
+
+
+@pytest.mark.req("EL-20")
+async def test_a_lease_whose_epoch_is_on_record_for_another_grant_is_damaged(scene: Scene) -> None:
+    await scene.put_lease(held())
+    await scene.record_term(held().epoch, leader_id="cyd", grant_id="another")
+    desk = scene.desk()
+    assert await scene.stand(desk) is None
+    assert desk.sight is not None
+    assert isinstance(desk.sight.found, Damage)
 
 
 @pytest.mark.req("EL-18")

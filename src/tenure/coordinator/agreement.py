@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from tenure.clock import Clock
 from tenure.coordinator.config import CoordinatorConfig
-from tenure.coordinator.layout import METADATA
-from tenure.election.records import Damage, Metadata, TooNew, decode, encode, time_of_day
+from tenure.coordinator.layout import METADATA, STATE
+from tenure.election.records import Damage, Metadata, State, TooNew, decode, decode_state, encode, time_of_day
 from tenure.entropy import NewId
 from tenure.errors import ConfigConflict, NotFound, SchemaTooNew, StoreError, StoreUnavailable
 from tenure.store import Applied, Store, Stored, Unknown
@@ -43,6 +45,7 @@ async def agree(store: Store, namespace: str, config: CoordinatorConfig, clock: 
         try:
             stored = await store.get(METADATA)
         except NotFound:
+            ours = await _no_shorter_than_the_lease(store, ours)
             outcome = await store.create(METADATA, encode(ours))
         except StoreUnavailable as failed:
             error = failed
@@ -60,12 +63,26 @@ async def agree(store: Store, namespace: str, config: CoordinatorConfig, clock: 
                 return Agreement(theirs, _differences(ours, theirs))
             assert isinstance(theirs, Damage)
             _log.warning("metadata.json of %r is damaged (%s): it is written anew", namespace, theirs.reason)
+            ours = await _no_shorter_than_the_lease(store, ours)
             outcome = await store.replace(METADATA, encode(ours), stored.version)
         if isinstance(outcome, Applied):
             return Agreement(ours, [])
         if isinstance(outcome, Unknown):
             error = outcome.error
     raise StoreUnavailable(f"metadata.json of {namespace!r} could not be read or written: {error}")
+
+
+async def _no_shorter_than_the_lease(store: Store, ours: Metadata) -> Metadata:
+    """Metadata that was lost is founded anew, maybe by a process with short leases: one that is held still counts."""
+    try:
+        stored = await store.get(STATE)
+    except NotFound:
+        return ours
+    assert isinstance(stored, Stored)
+    state = decode_state(stored.body)
+    if not isinstance(state, State) or state.lease_duration_ms <= ours.longest_lease_ms:
+        return ours
+    return msgspec.structs.replace(ours, longest_lease_ms=state.lease_duration_ms)
 
 
 def _check(namespace: str, config: CoordinatorConfig, ours: Metadata, theirs: Metadata) -> None:

@@ -358,7 +358,8 @@ class Engine:
 
     def _ready_in(self, now: Reading) -> float:
         """Seconds until this process may stand at all; those who start together wait for each other (EL-3)."""
-        waits = [0.0]
+        # Work of our own last term may still be winding up, for as long as its lease is valid.
+        waits = [0.0 if self.lead is None else self.lead.time_to_wind_up()]
         if self._not_before is not None:
             waits.append(self._not_before[1] - now.follower_elapsed(self._not_before[0]))
         if self._config.membership:
@@ -677,7 +678,6 @@ class Engine:
         if allowed:
             self.breaker.begin(began)
         lease_good, members_good = await asyncio.gather(self._lease_beat(), self._member_beat(allowed))
-        await self.desk.settle_debts()
         now = self._clock.read()
         took = now.leader_elapsed(began)
         self._metrics.heartbeat(took, now.wall_ns / 1e9)

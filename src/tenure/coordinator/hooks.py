@@ -40,6 +40,11 @@ class Seat:
         self._becoming: asyncio.Task[None] | None = None
         self._last: asyncio.Task[None] | None = None  # the wind-up of the term before
 
+    @property
+    def is_gone(self) -> bool:
+        """Its loop is closed: nothing runs there any more."""
+        return self._loop.is_closed()
+
     # On the coordinator's loop
 
     def begin(self, lead: Lead) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from types import TracebackType
@@ -11,7 +12,7 @@ from tenure.clock import Clock, Reading
 from tenure.coordinator.fenced import Fence, FencedValue, FencedWriter, read
 from tenure.election.holding import Holding
 from tenure.entropy import NewId
-from tenure.errors import CoordinationError, ForkedProcess, LeadershipLost
+from tenure.errors import ConfigError, CoordinationError, ForkedProcess, LeadershipLost
 from tenure.store import Store
 
 
@@ -50,8 +51,8 @@ class Lead:
         self._lock = threading.Lock()
         self._ended: str | None = None
         self._pid = os.getpid()
-        self.scope: BodyScope | None = None
-        """What ends the body of `async with lead:`, in a loop over `terms()`."""
+        self.scopes: dict[object, BodyScope] = {}
+        """By task: what ends the body of `async with lead:`, in a loop over `terms()`."""
         self._writer = FencedWriter(store, Fence(namespace, epoch), draw_id, self.ensure)
 
     def __repr__(self) -> str:
@@ -59,16 +60,16 @@ class Lead:
 
     async def __aenter__(self) -> Lead:
         """Run a body that is cancelled, quietly, when this term ends. For `async for lead in coordinator.terms()`."""
-        if self.scope is None:
+        scope = self.scopes.get(asyncio.current_task())
+        if scope is None:
             raise CoordinationError("`async with lead` is for a lead from terms(); leadership() is a scope of its own")
-        self.scope.enter()
+        scope.enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        assert self.scope is not None
-        return self.scope.leave_body(kind)
+        return self.scopes[asyncio.current_task()].leave_body(kind)
 
     # What its holder asks
 
@@ -126,6 +127,8 @@ class Lead:
         what became of the write.
         """
         self._check_process()
+        if not isinstance(body, bytes):
+            raise ConfigError(f"body is a {type(body).__name__}: give bytes, for example text.encode()")
         await self._writer.put(key, body)
 
     async def claim(self, key: str) -> bytes | None:

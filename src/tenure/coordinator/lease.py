@@ -13,7 +13,18 @@ import msgspec
 from tenure.clock import Clock, Reading
 from tenure.coordinator.layout import DAMAGED, STATE, TERMS, epoch_of, term_key
 from tenure.election.decide import Rules, Stand
-from tenure.election.records import Damage, Record, State, Term, TooNew, decode, decode_state, encode, time_of_day
+from tenure.election.records import (
+    MAX_EPOCH,
+    Damage,
+    Record,
+    State,
+    Term,
+    TooNew,
+    decode,
+    decode_state,
+    encode,
+    time_of_day,
+)
 from tenure.election.sight import Absent, Found, Known, Sight, judge, observe
 from tenure.entropy import NewId
 from tenure.errors import NotFound, StoreError
@@ -89,8 +100,6 @@ class LeaseDesk:
         self._sent: dict[str, Sent] = {}
         self._renewals = 0
         self._term_attempt: Attempt | None = None
-        self._owed: list[Term] = []
-        self._unrecorded: list[int] = []
         self._mine_version: Version | None = None
         self.sight: Sight | None = None
         self.known = Known()
@@ -182,15 +191,37 @@ class LeaseDesk:
         ]
         highest = max(recorded, default=0)
         if highest < epoch:
-            if highest == epoch - 1 and isinstance(sight.found, State) and await self._is_anothers(sight.found):
-                return False
-            self._unrecorded = list(range(max(highest + 1, oldest), epoch))
-            return True
+            if not isinstance(sight.found, State):
+                return True
+            return await self._record_previous(sight.found, range(max(highest + 1, oldest), epoch))
         # A term is recorded after its lease was written, so a lease that is read now shows at least that epoch.
         self.known = self.known.with_history(highest)
         self.sight = None  # the whole lease again, not "not modified"
         await self.read()
         return False
+
+    async def _record_previous(self, over: State, unrecorded: range) -> bool:
+        """Every grant is recorded, by its winner or by its successor (EL-18), and before ours is even taken.
+
+        Afterwards would be too late: a lease that was put back meanwhile could be taken under the same number, and
+        both winners would find their own term unrecorded. False: that epoch is another's. Raises `StoreError`.
+        """
+        for epoch in unrecorded:
+            # Grants that were replaced before anybody else saw them are known by their numbers alone.
+            known = epoch == over.epoch
+            term = Term(
+                write_id=self._draw_id(),
+                epoch=epoch,
+                leader_id=(over.leader_id or over.previous_leader) if known else None,  # if released: its last holder
+                uid=over.uid if known else None,
+                grant_id=over.grant_id if known else "unknown",
+                elected_at=over.elected_at if known else "",
+                unconfirmed=True,
+            )
+            outcome = await self._store.create(term_key(epoch), encode(term))
+            if isinstance(outcome, Unknown):
+                raise outcome.error
+        return not await self._is_anothers(over)
 
     async def _is_anothers(self, state: State) -> bool:
         """Does the record of its epoch name another grant? Then that one may lead, and be granted more time."""
@@ -198,7 +229,7 @@ class LeaseDesk:
         assert isinstance(stored, Stored)
         term = decode(stored.body, Term)
         if not isinstance(term, Term) or term.unconfirmed or term.grant_id == state.grant_id:
-            return False
+            return False  # the grant in sight led, or nobody did
         self.known = Known(state.epoch, term.grant_id)
         self.sight = None
         await self.read()
@@ -219,7 +250,9 @@ class LeaseDesk:
             outcome = await self._store.create(f"{DAMAGED}state-{digest}.json", sight.body)
             if isinstance(outcome, Unknown):
                 raise outcome.error
-        return max(history, self.known.epoch) + 1
+        claimed = decode_state(sight.body) if sight.body else None
+        said = claimed.epoch if isinstance(claimed, State) and claimed.epoch < MAX_EPOCH // 2 else 0
+        return max(history, self.known.epoch, said) + 1
 
     def _granted(self, epoch: int, over: State | None, grant_id: str, sent: Reading) -> State:
         write_id = self._draw_id()
@@ -265,7 +298,6 @@ class LeaseDesk:
 
     async def confirm(self, grant: Grant, within: float) -> bool | None:
         """Record the term. True: it is ours. False: another's, and we must not lead. `None`: not known yet."""
-        await self._record_previous(grant)
         epoch = grant.state.epoch
         if self._term_attempt is None:
             self._term_attempt = Attempt(term_key(epoch), None)
@@ -304,44 +336,6 @@ class LeaseDesk:
         # The epoch is another's, who may lead: our own lease must not be taken for a free one.
         self.known = Known(epoch, term.grant_id if isinstance(term, Term) else "unreadable")
         return False
-
-    async def settle_debts(self) -> None:
-        """Record the terms before ours that could not be recorded in time."""
-        while self._owed:
-            owed = self._owed[0]
-            try:
-                outcome = await self._store.create(term_key(owed.epoch), encode(owed))
-            except StoreError:
-                return
-            if isinstance(outcome, Unknown):
-                return
-            if self._owed and self._owed[0] is owed:  # a heartbeat and the lease loop may both be here
-                self._owed.pop(0)
-
-    async def _record_previous(self, grant: Grant) -> None:
-        """Every grant is recorded, by its winner or by its successor (EL-18): before ours, so that none is missing."""
-        over, unrecorded = grant.over, self._unrecorded
-        self._unrecorded = []
-        if over is None or not unrecorded:
-            return
-        # Grants that were replaced before anybody else saw them are known by their numbers alone.
-        self._owed = [
-            Term(write_id=self._draw_id(), epoch=epoch, leader_id=None, uid=None, grant_id="unknown", unconfirmed=True)
-            for epoch in unrecorded
-            if epoch < over.epoch
-        ]
-        self._owed.append(
-            Term(
-                write_id=self._draw_id(),
-                epoch=over.epoch,
-                leader_id=over.leader_id or over.previous_leader,  # a released lease names its last holder there
-                uid=over.uid,
-                grant_id=over.grant_id,
-                elected_at=over.elected_at,
-                unconfirmed=True,
-            )
-        )
-        await self.settle_debts()
 
     # Keeping
 

@@ -112,7 +112,8 @@ class ThreadRunner:
             pass  # its loop ended meanwhile, and nothing is left to be told
 
     async def ended(self) -> None:
-        await asyncio.wrap_future(self._done)
+        # Shielded: whoever gives up waiting must not cancel what others wait for too.
+        await asyncio.shield(asyncio.wrap_future(self._done))
 
     def cancel(self) -> None:
         if self._task is not None:

@@ -17,6 +17,7 @@ import logging
 import os
 import weakref
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.agreement import agree
@@ -75,7 +76,7 @@ class GlobalCoordinatorService:
         self._engine: Engine | None = None
         self._runner: Runner | None = None
         self._user_loop: asyncio.AbstractEventLoop | None = None
-        self._over = asyncio.Event()
+        self._over: Future[None] = Future()
         self._starting = asyncio.Lock()
         self._leaving: Runner | None = None
         self._pid = os.getpid()
@@ -162,6 +163,11 @@ class GlobalCoordinatorService:
         """
         self._check_process()
         async with self._starting:
+            if self._runner is not None and self._user_loop is not None and self._user_loop.is_closed():
+                # Started on a loop that is gone, and not stopped: that start leaves, as it would do by itself.
+                self._leaving, self._runner = self._runner, None
+                if self._engine is not None:
+                    self._leaving.tell(self._engine.request_stop)
             if self._runner is not None:
                 return
             if self._leaving is not None:
@@ -187,13 +193,14 @@ class GlobalCoordinatorService:
             engine.seats = list(self._seats)
             engine.remember(self.get_epoch())
             self._engine = engine
-            self._over = asyncio.Event()  # belongs to the loop that starts us
+            self._over = Future()
             on_thread = self.config.hosting is Hosting.THREAD
             runner: Runner = ThreadRunner(f"tenure-{self.namespace}", _Release(self)) if on_thread else LoopRunner()
             over, loop = self._over, self._user_loop
-            self._runner = runner
             _services.add(self)
             runner.start(lambda: self._main(engine, runner, loop, over))
+            if not over.done():
+                self._runner = runner  # only now: others may talk to it as soon as it is here
 
     async def stop(self) -> None:
         """Leave the fleet: wind up, release the lease, deregister. Bounded by `drain_timeout` and a few requests."""
@@ -304,11 +311,20 @@ class GlobalCoordinatorService:
         while True:
             scope = LeadershipScope(self, OnLoss.SUPPRESS)
             lead = await scope.acquire()
-            lead.scope = scope
+            task = asyncio.current_task()
+            lead.scopes[task] = scope
             try:
                 yield lead
             finally:
+                lead.scopes.pop(task, None)
                 await scope.close()
+
+    async def close(self) -> None:
+        """Stop, and end every `events()`: this coordinator is not used again."""
+        try:
+            await self.stop()
+        finally:
+            self._bus.close()
 
     async def leave(self, reason: str) -> None:
         """Stop leading, if this process does, and return when it has."""
@@ -321,7 +337,7 @@ class GlobalCoordinatorService:
 
     async def must_go_on(self) -> None:
         """Waits; raises `WorkerReplaced` or `CoordinationError` once this coordinator will not lead any more."""
-        await self._over.wait()
+        await asyncio.shield(asyncio.wrap_future(self._over))
         raise self._why_over()
 
     def _why_over(self) -> CoordinationError:
@@ -332,7 +348,7 @@ class GlobalCoordinatorService:
 
     # Inside
 
-    async def _main(self, engine: Engine, runner: Runner, loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
+    async def _main(self, engine: Engine, runner: Runner, loop: asyncio.AbstractEventLoop, over: Future[None]) -> None:
         """Where the engine lives."""
         watch = self._watch_user_loop(engine, loop)
         try:
@@ -342,10 +358,7 @@ class GlobalCoordinatorService:
                 watch.cancel()
             if self._runner is runner:
                 self._runner = None  # ended by itself, not by stop(): it may be started again
-            try:
-                loop.call_soon_threadsafe(over.set)
-            except RuntimeError:
-                pass  # that loop is closed, and nobody waits on it
+            over.set_result(None)
 
     def _watch_user_loop(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
         if self.config.hosting is not Hosting.THREAD:
@@ -361,7 +374,7 @@ class GlobalCoordinatorService:
 
         def gone() -> None:
             _log.info("the event loop that started %r was closed: leaving the fleet", self.namespace)
-            engine.seats.clear()  # nothing runs there any more, so nothing has to be waited for
+            engine.seats[:] = [seat for seat in engine.seats if not seat.is_gone]  # those on other loops wind up
             engine.request_stop()
 
         def recovered() -> None:
