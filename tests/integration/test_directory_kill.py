@@ -97,6 +97,7 @@ async def doomed(tmp_path: Path) -> AsyncIterator[Doomed]:
         await process.wait()
 
 
+@pytest.mark.slow
 async def test_two_hundred_kills_tear_lose_and_block_nothing(doomed: Doomed, tmp_path: Path) -> None:
     root, dice = tmp_path / "store", Random(200)
     about: Counter[str] = Counter()

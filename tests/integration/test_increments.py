@@ -49,6 +49,7 @@ def is_conditional_write(request: Request) -> bool:
     return request.method == "PUT" and bool(request.header("if-match") or request.header("if-none-match"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ministack", pytest.param("ceph", marks=pytest.mark.servers)])
 async def test_a_thousand_increments_with_every_second_answer_lost(
     kind: str, url_of: Callable[[str], str], request: pytest.FixtureRequest
@@ -163,6 +164,7 @@ RACED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "processes"), RACED)
 async def test_five_hundred_create_races_have_one_winner_each(
     kind: str, processes: int, url_of: Callable[[str], str]
