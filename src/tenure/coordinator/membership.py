@@ -228,7 +228,11 @@ class Roster:
         ][:MAX_BODIES_PER_SURVEY]
         for start in range(0, len(unread), _AT_ONCE):
             batch = unread[start : start + _AT_ONCE]
-            for key, body in zip(batch, await asyncio.gather(*map(self._body, batch)), strict=True):
+            # All are awaited, also if one fails: nobody would hear what became of the others.
+            answers = await asyncio.gather(*map(self._body, batch), return_exceptions=True)
+            for key, body in zip(batch, answers, strict=True):
+                if isinstance(body, BaseException):
+                    raise body
                 self._bodies[key] = (live[key].size, body)
 
     async def _body(self, key: str) -> Worker | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -86,6 +87,7 @@ def run_campaign(
         progress(total.seeds, total.violated)
         if stop_at_violation and total.violated:
             break
+    gc.collect()  # the pool's semaphores, before the command leaves without taking the interpreter down
     return total.report(plan, SYSTEM_CLOCK.read().leader_elapsed(started))
 
 
