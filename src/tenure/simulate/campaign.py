@@ -115,7 +115,7 @@ def _results(first: int, seeds: int, plan: Plan, processes: int) -> Iterator[lis
                 for future in done:
                     yield future.result()
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _end_with_parent() -> None:
