@@ -165,11 +165,11 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Events that a slow handler may be behind before it loses the oldest. Default: 256."""
 
     epoch_fencing_enabled: bool = True
-    """Refuse tasks of former leaders. False: every task is accepted. Default: True."""
+    """For plugins: refuse tasks of former leaders. False: every task is accepted. Default: True."""
     epoch_grace_period: float = 5.0
-    """Seconds after a change of leader in which tasks of the one before are still accepted. 0: none. Default: 5."""
+    """For plugins: seconds after a change of leader in which tasks of the one before are accepted. Default: 5."""
     max_clock_skew: float = 60.0
-    """Seconds by which this host's wall clock may differ from the store's before an event says so. Default: 60."""
+    """For plugins, whose time is the store's: seconds by which this host may differ before it is told. Default: 60."""
     max_loop_stall: float | None = None
     """Seconds for which your event loop may stand still before this worker stops leading: a leader whose loop is stuck
     does none of its work. Default: a stall is reported, and costs nothing."""

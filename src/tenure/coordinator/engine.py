@@ -178,10 +178,6 @@ class Engine:
     def replaced(self) -> WorkerReplaced | None:
         return self._replaced
 
-    @property
-    def healthy(self) -> bool:
-        return self._health.healthy
-
     def user_loop_stalled(self, stalled: bool) -> None:
         """A process whose work does not get on neither stays nor stands."""
         if stalled != self._user_loop_stalled:
@@ -198,7 +194,7 @@ class Engine:
 
     async def until_not_leading(self) -> None:
         while self._tenure is not None:
-            await self._next_change()
+            await self._changed.wait()
 
     def add_seat(self, seat: Seat) -> None:
         self.seats.append(seat)
@@ -328,7 +324,7 @@ class Engine:
             tenure=self._current_tenure(),
             may_stand=self._may_stand(now),
             look_now=self._look_now,
-            look_every=self._config.standby_watch_interval if self._is_standby(now) else None,
+            look_every=self._config.standby_watch_interval if self._is_standby() else None,
         )
 
     def _current_tenure(self) -> Tenure | None:
@@ -369,7 +365,7 @@ class Engine:
             )
         return max(waits)
 
-    def _is_standby(self, now: Reading) -> bool:
+    def _is_standby(self) -> bool:
         """Are we next in rank? Only that one looks more often than at each heartbeat."""
         sight = self.desk.sight
         if not self.members or sight is None or not isinstance(sight.found, State):
@@ -697,14 +693,16 @@ class Engine:
 
     async def _lease_beat(self) -> bool:
         """Wait until the lease loop has looked or renewed, as it was asked to."""
-        assert self._beat is not None
+        beat = self._beat
+        assert beat is not None
         try:
             async with asyncio.timeout(self._config.lease_timeout):
-                return await self._beat
+                return await beat
         except TimeoutError:
             return False
         finally:
-            self._beat = None
+            if self._beat is beat:  # not that of the next heartbeat, if this one outlived its own
+                self._beat = None
 
     async def _member_beat(self, allowed: bool) -> bool:
         if not allowed or not self._config.membership:
@@ -835,9 +833,6 @@ class Engine:
         """Change what is known of our term. Whoever is not the lease loop itself pokes it then."""
         if self._tenure is not None:
             self._tenure = msgspec.structs.replace(self._tenure, **changes)
-
-    async def _next_change(self) -> None:
-        await self._changed.wait()
 
     def _signal(self) -> None:
         """Wake whoever waits for a change of leadership."""
