@@ -29,6 +29,7 @@ from tenure.store.url import StoreUrl, redact
 
 _START_SECONDS = 30.0
 _ROUND_SECONDS = 30.0
+_LOOKS = 3  # times that the outcome of a round is asked for
 
 
 class RaceKind(enum.Enum):
@@ -141,14 +142,13 @@ def judge(kind: str, results: Sequence[RoundResult], contenders: int, processes:
 
 
 async def _round(referee: Store, children: Sequence[_Child], kind: RaceKind, key: str) -> RoundResult:
-    version = (await referee.get(key)).version if kind is RaceKind.REPLACE else None
+    version = (await _look(referee, key)).version if kind is RaceKind.REPLACE else None
     challenge = Challenge(key=key, version=version)
     answers = [
         answer for answers in await asyncio.gather(*(child.ask(challenge) for child in children)) for answer in answers
     ]
     try:
-        found = await referee.get(key)
-        assert isinstance(found, Stored)
+        found = await _look(referee, key)
         stored = next(iter(scratch_ids(found.body)), None)
     except NotFound:
         stored = None
@@ -157,6 +157,20 @@ async def _round(referee: Store, children: Sequence[_Child], kind: RaceKind, key
         unknown=tuple(answer.write_id for answer in answers if answer.outcome == "unknown"),
         stored=stored,
     )
+
+
+async def _look(referee: Store, key: str) -> Stored:
+    """Read what a round left behind; one silence of the store is not the end of a race."""
+    for attempt in range(1, _LOOKS + 1):
+        try:
+            found = await referee.get(key)
+        except StoreUnavailable:
+            if attempt == _LOOKS:
+                raise
+        else:
+            assert isinstance(found, Stored)
+            return found
+    raise AssertionError("unreachable")
 
 
 async def _lay_down(referee: Store, key: str, draw_id: NewId) -> None:
