@@ -46,7 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     def fast(**settings: Any) -> tenure.CoordinatorConfig:
         return tenure.CoordinatorConfig.fast(**{"startup_jitter_max": 0, **settings})
 
-    monkeypatch.setattr("tenure.database.CoordinatorConfig", fast)
+    monkeypatch.setattr("tenure.database.core.CoordinatorConfig", fast)
 
 
 def test_every_block_is_python() -> None:
