@@ -1,0 +1,1 @@
+"""Runs things on the leader and nowhere else, and keeps them running."""
