@@ -146,6 +146,8 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
     the older one is replaced. Default: one made up at each start."""
     priority: int = 0
     """Higher ranks first. Default: 0."""
+    eligible: bool = True
+    """Stand for election. False: a member of the fleet that never leads. Default: True."""
     health_check: HealthCheck | None = None
     """An unhealthy worker neither stands nor stays. If nobody is healthy, nobody leads. Default: always healthy."""
     health_check_interval: float = 5.0
@@ -321,6 +323,7 @@ _DURATIONS = {
 }
 _TYPES: dict[str, type] = {
     "membership": bool,
+    "eligible": bool,
     "epoch_fencing_enabled": bool,
     "mandate_end": MandateEnd,
     "hosting": Hosting,

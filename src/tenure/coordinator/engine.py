@@ -33,12 +33,12 @@ from tenure.coordinator.events import (
     WorkersUpdated,
     WorkerWasReplaced,
 )
+from tenure.coordinator.fleet import Fleet
 from tenure.coordinator.health import HealthGate
 from tenure.coordinator.hooks import Seat
-from tenure.coordinator.layout import namespace_store, worker_key
+from tenure.coordinator.layout import namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Grant, Held, Identity, LeaseDesk, Spoilt, Taken
-from tenure.coordinator.membership import MemberList, OwnRecord, Roster
 from tenure.coordinator.metrics import Metrics
 from tenure.election.decide import (
     BeginDrain,
@@ -62,7 +62,7 @@ from tenure.election.decide import (
     turn_delay,
 )
 from tenure.election.holding import Holding
-from tenure.election.rank import MAX_STEPS, position, ranked, steps, successor
+from tenure.election.rank import MAX_STEPS, position, steps
 from tenure.election.records import Damage, Member, Refusal, State, TooNew, time_of_day
 from tenure.election.sight import Absent, Sight
 from tenure.entropy import NewId, Random
@@ -72,8 +72,6 @@ from tenure.store.limited import TimeLimited
 
 _log = logging.getLogger("tenure.coordinator")
 
-_MAX_SUCCESSORS_ASKED = 3
-_RIVAL_ASKED_EVERY = 12  # heartbeats
 _LONGEST_REST = 3600.0
 _HOLDER_RESTS = 1.0
 """Timers stand still while a machine sleeps: a leader that wakes up must notice soon that its term is over."""
@@ -128,9 +126,7 @@ class Engine:
         self.rules = rules_of(config, longest_lease)
         limited = TimeLimited(namespace_store(store, namespace), config.request_timeout_seconds, config.lease_timeout)
         self.desk = LeaseDesk(limited, who, self.rules, clock, draw_id)
-        self._own = OwnRecord(limited, who, config.priority, config.worker_timeout, clock, draw_id)
-        self._roster = Roster(limited, self._own, who, config.worker_timeout, clock)
-        self._list = MemberList(limited, draw_id)
+        self.fleet = Fleet(limited, who, config, clock, draw_id, failed=self._failed)
         self.breaker = CircuitBreaker(config.circuit_breaker)
         self.contention = ContentionDetector(namespace, config.heartbeat_interval, config.contention)
         self._health = HealthGate(config.unhealthy_after, config.healthy_after, known=run_health_check is None)
@@ -147,11 +143,7 @@ class Engine:
         self._renewal_changes: dict[str, object] = {}
         self._announced: tuple[str | None, int] = (None, 0)
         self._reported_damage: tuple[Version | None, str] | None = None
-        # The fleet
-        self.members: tuple[Member, ...] = ()
-        self._surveys = 0
-        self._rival = ("", 0, False)
-        self._heir: tuple[tuple[tuple[Member, ...], str], bool] = (((), ""), False)
+        self._told_members: tuple[Member, ...] = ()
         # Running
         self._poke = asyncio.Event()
         self._beat: asyncio.Future[bool] | None = None
@@ -257,7 +249,7 @@ class Engine:
     async def _deregister(self) -> None:
         if self._config.membership and self._replaced is None:
             try:
-                await self._own.remove()
+                await self.fleet.deregister()
             except StoreError as error:
                 self._failed(error)
 
@@ -348,7 +340,7 @@ class Engine:
         return "loop-stalled" if self._user_loop_stalled else None
 
     def _may_stand(self, now: Reading) -> bool:
-        if self._reason_to_leave() is not None:
+        if not self._config.eligible or self._reason_to_leave() is not None:
             return False
         return self._ready_in(now) <= 0 and self.breaker.status().state != "open"
 
@@ -359,7 +351,7 @@ class Engine:
         if self._not_before is not None:
             waits.append(self._not_before[1] - now.follower_elapsed(self._not_before[0]))
         if self._config.membership:
-            registered = self._own.registered
+            registered = self.fleet.registered
             waits.append(
                 _LONGEST_REST if registered is None else self.rules.takeover_delay - now.follower_elapsed(registered)
             )
@@ -368,15 +360,9 @@ class Engine:
     def _is_standby(self) -> bool:
         """Are we next in rank? Only that one looks more often than at each heartbeat."""
         sight = self.desk.sight
-        if not self.members or sight is None or not isinstance(sight.found, State):
+        if sight is None or not isinstance(sight.found, State) or sight.found.uid is None:
             return False
-        if self.breaker.status().state == "open" or sight.found.uid is None:
-            return False
-        asked = (self.members, sight.found.uid)
-        if asked != self._heir[0]:
-            heir = successor(*asked)
-            self._heir = (asked, heir is not None and heir.uid == self._who.uid)
-        return self._heir[1]
+        return self.breaker.status().state != "open" and self.fleet.is_heir_of(sight.found.uid)
 
     async def _rest(self, seconds: float | None, now: Reading) -> None:
         """Until it is time, or something happens that may change the decision."""
@@ -405,8 +391,8 @@ class Engine:
         if isinstance(found, State):
             self._reported_damage = None
             self._announce(found.leader_id, found.epoch)
-            if self._config.membership and found.members_version != self._list.version and found.members_version:
-                await self._read_members(found.members_version)
+            if self._config.membership and found.members_version and await self.fleet.read(found.members_version):
+                self._tell_members()
         elif isinstance(found, Damage):
             self._report_damage(sight, found.reason)
         elif isinstance(found, TooNew):
@@ -424,7 +410,7 @@ class Engine:
             self._turn = Turn(sight.mark, delay, self._clock.read())
             return
         try:
-            survey = await self._roster.survey()
+            survey = await self.fleet.survey()
         except StoreError as error:
             # Whose turn it is decides only who goes first: without a listing, chance does.
             self._failed(error)
@@ -490,8 +476,7 @@ class Engine:
         self.lead = lead
         self._not_before = None
         self._update(confirmed=True, last_try=None)
-        self._list.forget()
-        self._roster.forget_bodies()
+        self.fleet.begin_to_lead()
         self._metrics.election(now.leader_elapsed(self._election_began or now))
         self._election_began = None
         _log.info("%s leads %r, epoch %d", self._who.worker_id, self._namespace, lead.epoch)
@@ -567,24 +552,11 @@ class Engine:
             return
         to = tenure.drain.to
         if to is None and self._config.membership:
-            to = await self._choose_successor()
+            to = await self.fleet.choose_successor()
         tenure = self._tenure
         if tenure is not None and tenure.drain is not None and tenure.epoch == lead.epoch:
             self._update(drain=msgspec.structs.replace(tenure.drain, to=to, done=True))
             self._poke.set()
-
-    async def _choose_successor(self) -> str | None:
-        """The first in rank whose own record says that it is healthy."""
-        others = [member for member in ranked(self.members) if member.uid != self._who.uid]
-        for member in others[:_MAX_SUCCESSORS_ASKED]:
-            try:
-                worker = await self._roster.look_at(member)
-            except StoreError as error:
-                self._failed(error)
-                return member.worker_id
-            if worker is not None and worker.healthy:
-                return member.worker_id
-        return None
 
     async def _release(self, to: str | None, pinned: bool) -> None:
         tenure = self._tenure
@@ -709,10 +681,10 @@ class Engine:
             return True
         tenure, lead = self._tenure, self.lead
         leading = tenure is not None and tenure.confirmed and lead is not None and lead.is_current()
-        first = self._own.registered is None
+        first = self.fleet.registered is None
         try:
-            await self._own.beat(leading=leading, epoch=self._announced[1], healthy=self._health.healthy)
-            if first and self._own.registered is not None:
+            await self.fleet.beat(leading=leading, epoch=self._announced[1], healthy=self._health.healthy)
+            if first and self.fleet.registered is not None:
                 self._metrics.worker_registered()
                 self._poke.set()
             if leading and lead is not None:
@@ -725,51 +697,27 @@ class Engine:
         return True
 
     async def _lead_fleet(self, lead: Lead) -> None:
-        self._surveys += 1
-        survey = await self._roster.survey()
-        # Whoever left politely has removed its record; only those whose record grew old have timed out.
-        gone = {member.worker_id for member in self.members if worker_key(member.worker_id) in survey.gone}
-        if gone:
-            self._metrics.worker_timed_out(len(gone))
-        await self._roster.remove(survey.forgotten)
-        self._set_members(survey.members)
-        await self._consider_rivals(survey.members)
-        if survey.members != self._list.members or self._list.version < 1:
-            version = max(self._list.version, self.desk.mine.members_version if self.desk.mine else 0) + 1
-            if lead.is_current() and await self._list.write(survey.members, lead.epoch, version):
+        timed_out = await self.fleet.count()
+        if timed_out:
+            self._metrics.worker_timed_out(timed_out)
+        self._tell_members()
+        if self._tenure is not None:
+            hand_over = self.rules.mandate_end is MandateEnd.HAND_OVER
+            preceded_by, outranked_by = await self.fleet.rival(hand_over=hand_over)
+            tenure = self._tenure
+            if tenure is not None and (tenure.preceded_by, tenure.outranked_by) != (preceded_by, outranked_by):
+                self._update(outranked_by=outranked_by, preceded_by=preceded_by)
+                self._poke.set()
+        if lead.is_current():
+            version = await self.fleet.publish(lead, self.desk.mine.members_version if self.desk.mine else 0)
+            if version is not None:
                 self._renewal_changes["members_version"] = version
 
-    async def _consider_rivals(self, members: tuple[Member, ...]) -> None:
-        """Does a live, healthy worker rank better than we do? Asked of the record itself, once a candidate appears."""
-        tenure = self._tenure
-        if tenure is None:
-            return
-        place = position(members, self._who.uid)
-        best = next(iter(ranked(members)), None)
-        outranks = best is not None and best.priority > self._config.priority
-        rival = best if place > 0 and best is not None and best.uid != self._who.uid else None
-        if rival is not None and (outranks or self.rules.mandate_end is MandateEnd.HAND_OVER):
-            uid, looked, fit = self._rival
-            if rival.uid != uid or self._surveys - looked >= _RIVAL_ASKED_EVERY:
-                worker = await self._roster.look_at(rival)
-                fit = worker is not None and worker.healthy and worker.priority == rival.priority
-                self._rival = (rival.uid, self._surveys, fit)
-            if not fit:
-                rival, outranks = None, False
-        name = rival.worker_id if rival is not None else None
-        if (tenure.preceded_by, tenure.outranked_by) != (name, name if outranks else None):
-            self._update(outranked_by=name if outranks else None, preceded_by=name)
-            self._poke.set()
-
-    async def _read_members(self, version: int) -> None:
-        if await self._list.read(version):
-            self._set_members(self._list.members)
-
-    def _set_members(self, members: tuple[Member, ...]) -> None:
-        if members == self.members:
-            return
-        self.members = members
-        self._bus.emit(WorkersUpdated(self._namespace, tuple(sorted(member.worker_id for member in members))))
+    def _tell_members(self) -> None:
+        members = self.fleet.members
+        if members != self._told_members:
+            self._told_members = members
+            self._bus.emit(WorkersUpdated(self._namespace, tuple(sorted(member.worker_id for member in members))))
 
     def _was_replaced(self, replaced: WorkerReplaced) -> None:
         if self._replaced is not None:
@@ -811,7 +759,7 @@ class Engine:
         if leader is None:
             return
         self._metrics.leader_changed()
-        workers = tuple(sorted(member.worker_id for member in self.members))
+        workers = tuple(sorted(member.worker_id for member in self.fleet.members))
         self._bus.emit(CoordinatorElected(leader, epoch, workers))
 
     def _report_damage(self, sight: Sight, reason: str) -> None:

@@ -43,11 +43,20 @@ class OwnRecord:
     """This process's line in the register: written at each heartbeat, by compare-and-swap on its last version."""
 
     def __init__(
-        self, store: Store, who: Identity, priority: int, timeout: float, clock: Clock, draw_id: NewId
+        self,
+        store: Store,
+        who: Identity,
+        priority: int,
+        timeout: float,
+        clock: Clock,
+        draw_id: NewId,
+        *,
+        eligible: bool = True,
     ) -> None:
         self._store = store
         self._who = who
         self._priority = priority
+        self._eligible = eligible
         self._timeout = timeout
         self._clock = clock
         self._draw_id = draw_id
@@ -98,6 +107,7 @@ class OwnRecord:
             is_coordinator=leading,
             epoch=epoch,
             priority=self._priority,
+            eligible=self._eligible,
             healthy=healthy,
             pad="." * (_PAD_BYTES * (self._ordinal % _PADS)),
         )
@@ -195,7 +205,7 @@ class Roster:
         await self._read_bodies(live)
         return Survey(
             members=tuple(
-                Member(body.worker_id, body.uid, body.priority)
+                Member(body.worker_id, body.uid, body.priority, body.eligible)
                 for key in sorted(live)
                 if (body := self._bodies[key][1] if key in self._bodies else None) is not None
             ),

@@ -137,7 +137,7 @@ class GlobalCoordinatorService:
         self._check_process()
         if fresh and self.config.membership:
             return await read_workers(self._scoped(), self.config.worker_timeout)
-        members = self._engine.members if self._engine is not None else ()
+        members = self._engine.fleet.members if self._engine is not None else ()
         return sorted(member.worker_id for member in members)
 
     def get_metrics(self) -> CoordinatorMetrics:

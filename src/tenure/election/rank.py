@@ -11,8 +11,10 @@ MAX_STEPS = 5
 
 
 def ranked(members: Iterable[Member], *, lapsed_uid: str | None = None) -> list[Member]:
-    """By priority, best first, then by id. Whoever let the lease lapse comes last, whatever its record says."""
-    return sorted(members, key=lambda member: (member.uid == lapsed_uid, -member.priority, member.worker_id))
+    """Those who may lead, by priority, best first, then by id. Whoever let the lease lapse comes last, whatever its
+    record says."""
+    candidates = (member for member in members if member.eligible)
+    return sorted(candidates, key=lambda member: (member.uid == lapsed_uid, -member.priority, member.worker_id))
 
 
 def position(members: Iterable[Member], uid: str, *, lapsed_uid: str | None = None) -> int:

@@ -122,6 +122,8 @@ class Worker(Record, frozen=True, kw_only=True, rename="camel"):
     epoch: Count = 0
     priority: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)] = 0
     healthy: bool = True
+    eligible: bool = True
+    """False: a member that never stands for election."""
     pad: Text = ""
     """Differs in length from one start to the next: a listing shows sizes, so the leader sees that a process with the
     same id is a new one without reading every record at every heartbeat."""
@@ -133,6 +135,7 @@ class Member(msgspec.Struct, frozen=True, rename="camel"):
     worker_id: Name
     uid: Id
     priority: int = 0
+    eligible: bool = True
 
 
 class Members(Record, frozen=True, kw_only=True, rename="camel"):
