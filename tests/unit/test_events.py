@@ -81,7 +81,7 @@ def test_the_payloads_have_the_agreed_names_and_fields() -> None:
         assert kind.name == name
         assert kind.__struct_fields__ == tuple(fields.split())
         assert name in EVENT_NAMES
-    assert len(EVENT_NAMES) == 16
+    assert len(EVENT_NAMES) == 18
 
 
 @pytest.mark.req("EL-10")

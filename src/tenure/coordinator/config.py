@@ -68,7 +68,7 @@ class ContentionConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"contention.threshold is {self.threshold:g}: it is a multiple of heartbeat_interval, over 0 and at "
                 "most 1000; 2 reports heartbeats that take twice as long as the interval"
             )
-        _set(self, "rate_limit", _seconds("contention.rate_limit", self.rate_limit, zero=True))
+        _set(self, "rate_limit", seconds("contention.rate_limit", self.rate_limit, zero=True))
 
 
 class CircuitBreakerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class CircuitBreakerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check_count("circuit_breaker.failure_threshold", self.failure_threshold)
         _check_count("circuit_breaker.half_open_max_attempts", self.half_open_max_attempts)
-        _set(self, "reset_timeout", _seconds("circuit_breaker.reset_timeout", self.reset_timeout))
+        _set(self, "reset_timeout", seconds("circuit_breaker.reset_timeout", self.reset_timeout))
 
 
 class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +183,7 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is None and limits.optional:
                 continue
-            _set(self, name, _seconds(name, value, shortest=limits.shortest, zero=limits.zero, longest=limits.longest))
+            _set(self, name, seconds(name, value, shortest=limits.shortest, zero=limits.zero, longest=limits.longest))
         _set(self, "drift", _number("drift", self.drift))
         for name, kind in _TYPES.items():
             _check_type(name, getattr(self, name), kind)
@@ -433,21 +433,22 @@ def _check_worker_id(worker_id: Any) -> None:
         )
 
 
-def _seconds(name: str, value: Any, *, shortest: float = 0.0, zero: bool = False, longest: float = _HOUR) -> float:
+def seconds(name: str, value: Any, *, shortest: float = 0.0, zero: bool = False, longest: float = _HOUR) -> float:
+    """A duration that a user gave, as a number of seconds; refused with a reason that names it."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    seconds = _number(name, value, "a number of seconds or a timedelta")
-    if seconds < 0 or (seconds == 0 and not zero):
-        raise ConfigError(f"{name} is {seconds:g} s: it must be {'zero or more' if zero else 'over zero'}")
-    if seconds < shortest:
-        raise ConfigError(f"{name} is {seconds:g} s: it must be at least {shortest:g} s")
-    if seconds > longest:
+    given = _number(name, value, "a number of seconds or a timedelta")
+    if given < 0 or (given == 0 and not zero):
+        raise ConfigError(f"{name} is {given:g} s: it must be {'zero or more' if zero else 'over zero'}")
+    if given < shortest:
+        raise ConfigError(f"{name} is {given:g} s: it must be at least {shortest:g} s")
+    if given > longest:
         allowed = "one hour" if longest == _HOUR else f"{longest / _DAY:g} day{'s' if longest > _DAY else ''}"
         raise ConfigError(
-            f"{name} is {seconds:g} s, which looks like milliseconds: durations are in seconds, and this one is at "
-            f"most {allowed}; {seconds:g} ms is {seconds / 1000:g}"
+            f"{name} is {given:g} s, which looks like milliseconds: durations are in seconds, and this one is at "
+            f"most {allowed}; {given:g} ms is {given / 1000:g}"
         )
-    return seconds
+    return given
 
 
 def _number(name: str, value: Any, wanted: str = "a number") -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
@@ -16,11 +17,13 @@ import msgspec
 
 from tenure.clock import Clock, Reading
 from tenure.coordinator.breaker import CircuitBreaker
+from tenure.coordinator.cold_start import ColdStart, ColdStartPlan, Phase
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.contention import ContentionDetector
 from tenure.coordinator.events import (
     CircuitBreakerOpen,
     ClockSkew,
+    ColdStartPhaseChanged,
     CoordinatorDemoted,
     CoordinatorElected,
     CoordinatorPromoted,
@@ -28,7 +31,6 @@ from tenure.coordinator.events import (
     EventBus,
     LeaderChanged,
     LeaseDamaged,
-    OverranLease,
     WorkerHeartbeat,
     WorkersUpdated,
     WorkerWasReplaced,
@@ -40,6 +42,7 @@ from tenure.coordinator.layout import namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Grant, Held, Identity, LeaseDesk, Spoilt, Taken
 from tenure.coordinator.metrics import Metrics
+from tenure.coordinator.overrun import Hooks, OverrunWatch
 from tenure.election.decide import (
     BeginDrain,
     Confirm,
@@ -112,6 +115,8 @@ class Engine:
         bus: EventBus,
         metrics: Metrics,
         run_health_check: RunHealthCheck | None = None,
+        cold_start: ColdStartPlan | None = None,
+        exit_process: Callable[[int], None] = os._exit,
     ) -> None:
         self._root = store
         self._namespace = namespace
@@ -123,6 +128,7 @@ class Engine:
         self._bus = bus
         self._metrics = metrics
         self._run_health_check = run_health_check
+        self._cold_start = ColdStart(cold_start) if cold_start is not None else None
         self.rules = rules_of(config, longest_lease)
         limited = TimeLimited(namespace_store(store, namespace), config.request_timeout_seconds, config.lease_timeout)
         self.desk = LeaseDesk(limited, who, self.rules, clock, draw_id)
@@ -153,6 +159,9 @@ class Engine:
         """Exceptions that nobody foresaw; each ended a term, or a heartbeat, and was logged."""
         self._replaced: WorkerReplaced | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._finishing: Hooks = []
+        self._leaving: Hooks = []
+        self._overruns = OverrunWatch(namespace, bus.emit, self._spawn, exit_process)
         self._changed = asyncio.Event()
 
     # What the service asks
@@ -188,18 +197,32 @@ class Engine:
         while self._tenure is not None:
             await self._changed.wait()
 
+    def plan_cold_start(self, plan: ColdStartPlan) -> None:
+        """A plugin wants the first election of a new namespace to be taken slowly. Too late once something was seen."""
+        if self._cold_start is None and self.desk.sight is None:
+            self._cold_start = ColdStart(plan)
+        elif self._cold_start is not None and self._cold_start.phase is None:
+            self._cold_start.plan = self._cold_start.plan.at_least(plan)
+
     def add_seat(self, seat: Seat) -> None:
         self.seats.append(seat)
         lead = self.lead
-        if lead is not None and self._tenure is not None and self._tenure.confirmed and lead.is_current():
+        if lead is None or self._tenure is None or not self._tenure.confirmed or not lead.is_current():
+            return
+        if not (seat.prepares and self._is_preparing()):
             seat.begin(lead)
 
     def remove_seat(self, seat: Seat) -> Future[None] | None:
-        """The seat's leave-taking, if it was told that this process leads."""
+        """The seat's leave-taking, if it was told that this process leads. The lease is not given away before it."""
         if seat not in self.seats:
             return None
         self.seats.remove(seat)
-        return seat.finish(self.lead) if self.lead is not None else None
+        if self.lead is None:
+            return None
+        leaving = seat.finish(self.lead)
+        self._leaving = [(other, hook) for other, hook in self._leaving if not hook.done()]
+        self._leaving.append((seat, asyncio.wrap_future(leaving)))
+        return leaving
 
     async def run(self) -> None:
         """Until `request_stop()`, or until a newer process has our id."""
@@ -210,6 +233,7 @@ class Engine:
                 self._spawn(self._check_health(self._run_health_check))
             while not self._is_done():
                 await self._survive(self._next_action())
+            await self._overruns.settled()
             self._cancel_tasks()
             await self._deregister()
         finally:
@@ -260,6 +284,7 @@ class Engine:
 
     async def _next_action(self) -> None:
         now = self._clock.read()
+        self._advance_cold_start(now)
         action = decide(self._knowledge(now), now)
         if isinstance(action, Wait):
             await self._rest(action.seconds, now)
@@ -348,6 +373,8 @@ class Engine:
         """Seconds until this process may stand at all; those who start together wait for each other (EL-3)."""
         # Work of our own last term may still be winding up, for as long as its lease is valid.
         waits = [0.0 if self.lead is None else self.lead.time_to_wind_up()]
+        if self._cold_start is not None:
+            waits.append(self._cold_start.held_back_for(now))
         if self._not_before is not None:
             waits.append(self._not_before[1] - now.follower_elapsed(self._not_before[0]))
         if self._config.membership:
@@ -482,9 +509,40 @@ class Engine:
         _log.info("%s leads %r, epoch %d", self._who.worker_id, self._namespace, lead.epoch)
         self._announce(self._who.worker_id, lead.epoch)
         self._bus.emit(CoordinatorPromoted(self._who.worker_id, lead.epoch, now.wall_ns / 1e9))
+        self._advance_cold_start(now)
+        preparing = self._is_preparing()
         for seat in self.seats:
-            seat.begin(lead)
+            if not (seat.prepares and preparing):
+                seat.begin(lead)
+        if preparing:
+            self._spawn(self._prepare(lead))
         self._signal()
+
+    # The cold start
+
+    def _advance_cold_start(self, now: Reading) -> None:
+        if self._cold_start is None or self._cold_start.is_over:
+            return
+        sight, lead = self.desk.sight, self.lead
+        leading = self._tenure is not None and self._tenure.confirmed and lead is not None and lead.is_current()
+        changed = self._cold_start.advance(sight.found if sight is not None else None, leading, now)
+        if changed is not None:
+            phase, took = changed
+            _log.info("cold start of %r: %s", self._namespace, phase.value)
+            self._bus.emit(ColdStartPhaseChanged(self._namespace, phase.value, took))
+
+    def _is_preparing(self) -> bool:
+        return self._cold_start is not None and self._cold_start.phase is Phase.PREPARATION
+
+    async def _prepare(self, lead: Lead) -> None:
+        """Give the fleet a moment before the first leader's plugins go to work."""
+        assert self._cold_start is not None
+        while self._is_preparing() and lead.is_current():
+            await self._clock.sleep(min(1.0, self._cold_start.plan.preparation_delay))
+            self._advance_cold_start(self._clock.read())
+        for seat in self.seats:
+            if seat.prepares and lead.is_current():
+                seat.begin(lead)
 
     # As the leader
 
@@ -544,9 +602,15 @@ class Engine:
         self._demoted(lead, reason)
         self._spawn(self._wind_up(lead))
 
+    def _finish_seats(self, lead: Lead) -> Hooks:
+        self._finishing = [(seat, asyncio.wrap_future(seat.finish(lead))) for seat in self.seats]
+        # Who unsubscribed, and is still winding up, works under this lease as well.
+        self._finishing += [(seat, hook) for seat, hook in self._leaving if not hook.done()]
+        return self._finishing
+
     async def _wind_up(self, lead: Lead) -> None:
         """Wait for every hook to return; only then may the lease go."""
-        await asyncio.gather(*(asyncio.wrap_future(seat.finish(lead)) for seat in list(self.seats)))
+        await asyncio.gather(*(hook for _, hook in self._finish_seats(lead)))
         tenure = self._tenure
         if tenure is None or tenure.drain is None or tenure.epoch != lead.epoch:
             return
@@ -581,29 +645,16 @@ class Engine:
             if tenure.drain is None:
                 lead.end(reason)
                 self._demoted(lead, reason)
-                self._spawn(self._watch_hooks(lead, [seat.finish(lead) for seat in self.seats]))
+                self._overruns.watch(lead, self._finish_seats(lead))
             elif not tenure.drain.done:
                 # Work that does not end must not keep its process in office either.
                 self._let_others_first(self.rules.lapses_after(self.rules.lease))
-                self._bus.emit(OverranLease(self._namespace, lead.epoch, "hooks that had not returned"))
+                self._overruns.overran(lead, "hooks that had not returned")
                 _log.warning(
                     "epoch %d of %r ended (%s) before its hooks had returned", lead.epoch, self._namespace, reason
                 )
+                self._overruns.watch(lead, self._finishing, told=True)
         self._finish_term()
-
-    async def _watch_hooks(self, lead: Lead, hooks: list[Future[None]]) -> None:
-        waiting = [asyncio.wrap_future(hook) for hook in hooks]
-        if not waiting:
-            return
-        _, late = await asyncio.wait(waiting, timeout=lead.time_to_wind_up())
-        if late:
-            self._bus.emit(OverranLease(self._namespace, lead.epoch, f"{len(late)} hooks that had not returned"))
-            _log.warning(
-                "%d hooks for epoch %d of %r still run, and its lease has run out: another process may lead already",
-                len(late),
-                lead.epoch,
-                self._namespace,
-            )
 
     def _finish_term(self) -> None:
         self._tenure = self._grant = None

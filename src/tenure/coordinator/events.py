@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from typing import ClassVar, TypeAlias, get_args
 
@@ -40,6 +40,7 @@ __all__ = [
     "PLUGIN_PREFIX",
     "CircuitBreakerOpen",
     "ClockSkew",
+    "ColdStartPhaseChanged",
     "ConfigDiffers",
     "ContentionDetected",
     "CoordinatorDemoted",
@@ -51,12 +52,15 @@ __all__ = [
     "EventStream",
     "EventsLost",
     "Handler",
+    "HookFailed",
     "LeaderChanged",
     "LeaseDamaged",
     "LoopStalled",
     "NamedEvent",
     "OverranLease",
+    "PluginEvent",
     "Subscription",
+    "Tap",
     "WorkerHeartbeat",
     "WorkerWasReplaced",
     "WorkersUpdated",
@@ -149,6 +153,35 @@ class EpochRenewed(msgspec.Struct, frozen=True):
     mandate_ends_at: float
 
 
+class ColdStartPhaseChanged(msgspec.Struct, frozen=True):
+    """The first election of a new namespace entered `phase`, after `duration` seconds in the one before."""
+
+    name: ClassVar[str] = "coord:cold-start-phase-changed"
+    namespace: str
+    phase: str
+    """`observing`, `election`, `preparation` or `ready`."""
+    duration: float
+
+
+class HookFailed(msgspec.Struct, frozen=True):
+    """A hook of a plugin raised; nothing else was harmed."""
+
+    name: ClassVar[str] = "hook:failed"
+    namespace: str
+    plugin: str
+    hook: str
+    error: str
+
+
+class PluginEvent(msgspec.Struct, frozen=True):
+    """An event of the coordinator, told again under a plugin's own name: `plg:{slug}:coordinator-elected`."""
+
+    name: str
+    plugin: str
+    """The instance's name."""
+    event: NamedEvent
+
+
 class LoopStalled(msgspec.Struct, frozen=True):
     """The event loop of the user's code stood still for so many seconds."""
 
@@ -211,6 +244,8 @@ Event: TypeAlias = (
     | CoordinatorPromoted
     | CoordinatorDemoted
     | EpochRenewed
+    | ColdStartPhaseChanged
+    | HookFailed
     | LoopStalled
     | LeaseDamaged
     | WorkerWasReplaced
@@ -220,6 +255,20 @@ Event: TypeAlias = (
     | EventsLost
 )
 EVENT_NAMES: frozenset[str] = frozenset(kind.name for kind in get_args(Event))
+
+
+class Tap(Listener):
+    """Calls `take` with every event, where it is emitted: for what must be known at once, and returns at once."""
+
+    def __init__(self, take: Callable[[NamedEvent], None], consumer: str) -> None:
+        super().__init__((ALL_EVENTS,), consumer, 1)
+        self._take = take
+
+    def offer(self, event: NamedEvent) -> None:
+        self._take(event)
+
+    def end(self) -> None:
+        self.is_closed = True
 
 
 class EventBus:
@@ -287,6 +336,13 @@ class EventBus:
             else:
                 self._listeners = (*self._listeners, stream.feed)
         return stream
+
+    def tap(self, take: Callable[[NamedEvent], None], consumer: str) -> Tap:
+        """Have `take` called with every event by whoever emits it, until the tap is ended."""
+        tap = Tap(take, consumer)
+        with self._lock:
+            self._listeners = (*self._listeners, tap)
+        return tap
 
     def emit(self, event: NamedEvent) -> None:
         """Hand `event` to everybody who listens. Returns at once; their code runs later, elsewhere."""

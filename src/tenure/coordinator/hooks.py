@@ -7,6 +7,7 @@ call that is still waiting when its term ends is dropped. What a subscriber rais
 from __future__ import annotations
 
 import asyncio
+import enum
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -30,11 +31,30 @@ class Subscriber(Protocol):
     def on_stop_being_coordinator(self) -> Awaitable[None] | None: ...
 
 
+class HookOverrun(enum.Enum):
+    """What happens when leader-only work is still running as the lease runs out."""
+
+    REPORT = "report"
+    """`lease:overran` is emitted and logged. Fencing protects what the work writes."""
+    EXIT = "exit"
+    """The process ends at once, just before another may lead: nothing of it can overlap its successor."""
+
+
 class Seat:
     """One subscriber, and its loop."""
 
-    def __init__(self, subscriber: Subscriber, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        prepares: bool = False,
+        overrun: HookOverrun = HookOverrun.REPORT,
+    ) -> None:
         self.subscriber = subscriber
+        self.prepares = prepares
+        """In a cold start, it is told only after the preparation."""
+        self.overrun = overrun
         self._loop = loop
         self._begun: Lead | None = None
         self._becoming: asyncio.Task[None] | None = None

@@ -87,9 +87,11 @@ async def _is_recorded(store: Store, state: State) -> bool:
 
 
 async def _check_target(store: Store, namespace: str, to: str) -> None:
-    members = await read_members(store)
+    members = {member.worker_id: member for member in await read_members(store)}
     if members and to not in members:
         raise RequestRefused(f"{to!r} is not a live worker of {namespace!r}: there are {', '.join(sorted(members))}")
+    if to in members and not members[to].eligible:
+        raise RequestRefused(f"{to!r} does not stand for election: it was started with eligible=False")
 
 
 async def _write_request(

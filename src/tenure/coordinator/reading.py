@@ -10,6 +10,7 @@ from tenure.election.records import (
     MAX_MEMBERS_BYTES,
     MAX_RECORD_BYTES,
     Damage,
+    Member,
     Members,
     Metadata,
     State,
@@ -80,7 +81,7 @@ async def read_worker_timeout(store: Store) -> float | None:
     return ms / 1000 if ms is not None else None
 
 
-async def read_members(store: Store) -> tuple[str, ...]:
+async def read_members(store: Store) -> tuple[Member, ...]:
     """The members that the leader last wrote down."""
     try:
         stored = await store.get(MEMBERS)
@@ -88,7 +89,7 @@ async def read_members(store: Store) -> tuple[str, ...]:
         return ()
     assert isinstance(stored, Stored)
     members = decode(stored.body, Members, MAX_MEMBERS_BYTES)
-    return tuple(member.worker_id for member in members.members) if isinstance(members, Members) else ()
+    return members.members if isinstance(members, Members) else ()
 
 
 async def read_workers(store: Store, worker_timeout: float) -> list[str]:

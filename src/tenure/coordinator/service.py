@@ -16,16 +16,26 @@ import inspect
 import logging
 import os
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.agreement import agree
 from tenure.coordinator.breaker import CircuitBreaker, CircuitBreakerStatus
+from tenure.coordinator.cold_start import ColdStartPlan
 from tenure.coordinator.config import CoordinatorConfig, Hosting
 from tenure.coordinator.engine import Engine
-from tenure.coordinator.events import ConfigDiffers, EventBus, EventStream, Handler, LoopStalled, Subscription
-from tenure.coordinator.hooks import Seat, Subscriber
+from tenure.coordinator.events import (
+    ConfigDiffers,
+    EventBus,
+    EventStream,
+    Handler,
+    LoopStalled,
+    NamedEvent,
+    Subscription,
+    Tap,
+)
+from tenure.coordinator.hooks import HookOverrun, Seat, Subscriber
 from tenure.coordinator.layout import folder_of, namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
@@ -58,6 +68,7 @@ class GlobalCoordinatorService:
         clock: Clock = SYSTEM_CLOCK,
         random: Random | None = None,
         draw_id: NewId = new_id,
+        exit_process: Callable[[int], None] = os._exit,
     ) -> None:
         folder_of(namespace)  # refuses a name that cannot be one
         self.config = config if config is not None else CoordinatorConfig()
@@ -73,6 +84,8 @@ class GlobalCoordinatorService:
         self._metrics = Metrics(self.config.metrics_buffer_size, started.wall_ns / 1e9)
         self._idle_breaker = CircuitBreaker(self.config.circuit_breaker)
         self._seats: list[Seat] = []
+        self._cold_start: ColdStartPlan | None = None
+        self._exit_process = exit_process
         self._engine: Engine | None = None
         self._runner: Runner | None = None
         self._user_loop: asyncio.AbstractEventLoop | None = None
@@ -189,6 +202,8 @@ class GlobalCoordinatorService:
                 bus=self._bus,
                 metrics=self._metrics,
                 run_health_check=self._run_health_check if self.config.health_check is not None else None,
+                cold_start=self._cold_start,
+                exit_process=self._exit_process,
             )
             engine.seats = list(self._seats)
             engine.remember(self.get_epoch())
@@ -234,6 +249,13 @@ class GlobalCoordinatorService:
 
         Works from any worker: the leader sees the request at its next renewal. Raises `RequestRefused` saying why not.
         """
+        return await self._ask(to, force, timeout)
+
+    async def elect_again(self, *, timeout: float = 30.0) -> Handover:
+        """Have the leader step down, whatever its mandate, and wait until an election was held. It may win again."""
+        return await self._ask(None, True, timeout)
+
+    async def _ask(self, to: str | None, force: bool, timeout: float) -> Handover:
         self._check_process()
         return await ask_for_handover(
             self._scoped(),
@@ -248,8 +270,18 @@ class GlobalCoordinatorService:
 
     # Being told
 
-    def subscribe(self, plugin: Subscriber) -> None:
-        """Tell `plugin` when this process begins and stops leading, on the loop that is running now."""
+    def subscribe(
+        self,
+        plugin: Subscriber,
+        *,
+        cold_start: ColdStartPlan | None = None,
+        hook_overrun: HookOverrun = HookOverrun.REPORT,
+    ) -> None:
+        """Tell `plugin` when this process begins and stops leading, on the loop that is running now.
+
+        `cold_start`: take the first election of a new namespace slowly, if it has not begun. `hook_overrun`: what to do
+        when its hooks are still running as the lease runs out.
+        """
         self._check_process()
         for name in ("on_become_coordinator", "on_stop_being_coordinator"):
             if not callable(getattr(plugin, name, None)):
@@ -258,9 +290,13 @@ class GlobalCoordinatorService:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ConfigError("subscribe() must be called where an event loop runs: the hooks run on it") from None
-        seat = Seat(plugin, loop)
+        seat = Seat(plugin, loop, prepares=cold_start is not None, overrun=hook_overrun)
         self._seats.append(seat)
+        if cold_start is not None:
+            self._cold_start = cold_start if self._cold_start is None else self._cold_start.at_least(cold_start)
         if self._runner is not None and self._engine is not None:
+            if cold_start is not None:
+                self._runner.tell(self._engine.plan_cold_start, cold_start)
             self._runner.tell(self._engine.add_seat, seat)
 
     def unsubscribe(self, plugin: Subscriber) -> None:
@@ -270,6 +306,30 @@ class GlobalCoordinatorService:
             self._seats.remove(seat)
             if self._runner is not None and self._engine is not None:
                 self._runner.tell(self._engine.remove_seat, seat)
+
+    async def withdraw(self, plugin: Subscriber) -> None:
+        """`unsubscribe`, and wait until its hooks have returned; `drain_timeout` at most."""
+        self._check_process()
+        runner, engine = self._runner, self._engine
+        for seat in [seat for seat in self._seats if seat.subscriber is plugin]:
+            self._seats.remove(seat)
+            if runner is not None and engine is not None:
+                try:
+                    await runner.ask(_remove(engine, seat, self.config.drain_timeout))
+                except RuntimeError:
+                    pass  # its thread has ended, and has told the subscriber
+
+    def tap(self, take: Callable[[NamedEvent], None], consumer: str) -> Tap:
+        """For plugins: `take` is called with every event where it happens. It must return at once."""
+        return self._bus.tap(take, consumer)
+
+    def emit(self, event: NamedEvent) -> None:
+        """For plugins: hand an event to everybody who listens to this coordinator."""
+        self._bus.emit(event)
+
+    def count_epoch_drift(self, tasks: int = 1) -> None:
+        """For plugins: so many tasks of a former leader were refused."""
+        self._metrics.epoch_drift(tasks)
 
     def on(self, name: str, handler: Handler) -> Subscription:
         """Call `handler(event)` for every event called `name`, on the loop that is running now."""
@@ -408,7 +468,9 @@ class GlobalCoordinatorService:
 
     def _patience(self) -> float:
         """How long leaving may take: hooks, release with a re-read, deregistration."""
-        return self.config.drain_timeout + 6 * self.config.request_timeout_seconds
+        promised = any(seat.overrun is HookOverrun.EXIT for seat in self._seats)
+        watched = self.config.lease_timeout if promised else 0.0
+        return self.config.drain_timeout + 6 * self.config.request_timeout_seconds + watched
 
     def _check_started(self) -> None:
         self._check_process()
@@ -445,6 +507,12 @@ async def _leave(engine: Engine, reason: str, to: str | None) -> bool:
         return False
     await engine.until_not_leading()
     return True
+
+
+async def _remove(engine: Engine, seat: Seat, patience: float) -> None:
+    leaving = engine.remove_seat(seat)
+    if leaving is not None:
+        await asyncio.wait([asyncio.wrap_future(leaving)], timeout=patience)
 
 
 _services: weakref.WeakSet[GlobalCoordinatorService] = weakref.WeakSet()

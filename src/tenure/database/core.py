@@ -8,20 +8,44 @@ async with Database("s3://bucket/app") as db:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self, TypeVar
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.entropy import NewId, Random, new_id
-from tenure.errors import ConfigConflict, TenureError
+from tenure.errors import ConfigConflict, ConfigError, TenureError
 from tenure.store import Metered, Store, Usage, open_store
 from tenure.store.opening import DEFAULT_TIMEOUT
 from tenure.store.url import parse_url
+
+_log = logging.getLogger("tenure.database")
+
+MAX_PLUGIN_NAME_CHARACTERS = 64
+
+
+class Plugin(Protocol):
+    """What `use_plugin` takes. `CoordinatorPlugin` is one."""
+
+    @property
+    def slug(self) -> str: ...
+
+    def attach(self, host: Any, name: str) -> None:
+        """Belong to the database `host`, under `name`."""
+        ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+AnyPlugin = TypeVar("AnyPlugin", bound=Plugin)
 
 
 class Database:
@@ -43,12 +67,14 @@ class Database:
     ) -> None:
         self.url = parse_url(connection_string).shown
         self._opening = open_store(connection_string, timeout=timeout, clock=clock, draw_id=draw_id)
-        self._worker_id = worker_id
-        self._clock = clock
+        self.worker_id = worker_id or f"worker-{clock.read().wall_ns // 1_000_000}-{draw_id()[:8]}"
+        """The name of this process in every namespace whose config gives no other."""
+        self.clock = clock
         self._random = random
         self._draw_id = draw_id
         self._store: Metered | None = None
         self._coordinators: dict[str, GlobalCoordinatorService] = {}
+        self._plugins: dict[tuple[str, str], Plugin] = {}
         self._connecting = asyncio.Lock()
         if worker_id is not None:
             CoordinatorConfig(worker_id=worker_id)  # refuses an id that cannot be one, before anything is opened
@@ -64,7 +90,8 @@ class Database:
         return self
 
     async def disconnect(self) -> None:
-        """Stop every coordinator, releasing what they lead, and close the store."""
+        """Stop every plugin and every coordinator, releasing what they lead, and close the store."""
+        await self._stop_plugins()
         coordinators, self._coordinators = list(self._coordinators.values()), {}
         try:
             await asyncio.gather(*(coordinator.close() for coordinator in coordinators))
@@ -103,20 +130,59 @@ class Database:
             self._check_same(existing, config)
             return existing
         chosen = config if config is not None else CoordinatorConfig()
-        if chosen.worker_id is None and self._worker_id is not None:
-            chosen = chosen.replace(worker_id=self._worker_id)
+        if chosen.worker_id is None:
+            chosen = chosen.replace(worker_id=self.worker_id)
         # No await since the look-up: two calls at once cannot both get here.
         made = GlobalCoordinatorService(
-            store, namespace, chosen, clock=self._clock, random=self._random, draw_id=self._draw_id
+            store, namespace, chosen, clock=self.clock, random=self._random, draw_id=self._draw_id
         )
         self._coordinators[namespace] = made
         return made
 
+    async def use_plugin(self, plugin: AnyPlugin, name: str | None = None) -> AnyPlugin:
+        """Give `plugin` to this database, start it, and give it back.
+
+        `name` tells several instances of one kind apart; it defaults to the kind (`slug`). All plugins of a namespace
+        share one coordinator and its one heartbeat.
+        """
+        self._connected()
+        for needed in ("attach", "start", "stop"):
+            if isinstance(plugin, type) or not callable(getattr(plugin, needed, None)):
+                raise ConfigError(f"{plugin!r} is not a plugin: give an object of a subclass of CoordinatorPlugin")
+        chosen = check_name("name", name if name is not None else plugin.slug, MAX_PLUGIN_NAME_CHARACTERS)
+        key = (plugin.slug, chosen)
+        if key in self._plugins:
+            raise ConfigError(
+                f"there is a plugin {chosen!r} of kind {plugin.slug!r} already: give each instance a name of its own"
+            )
+        plugin.attach(self, chosen)
+        self._plugins[key] = plugin
+        try:
+            await plugin.start()
+        except BaseException:
+            self._plugins.pop(key, None)
+            raise
+        return plugin
+
+    @property
+    def plugins(self) -> dict[tuple[str, str], Plugin]:
+        """By kind and name."""
+        return dict(self._plugins)
+
+    async def _stop_plugins(self) -> None:
+        """All at once: each has the same time to wind up. One that fails does not keep the others from ending."""
+        plugins, self._plugins = list(self._plugins.values()), {}
+        for plugin, result in zip(
+            plugins, await asyncio.gather(*(plugin.stop() for plugin in plugins), return_exceptions=True), strict=True
+        ):
+            if isinstance(result, Exception):
+                _log.error("%r did not stop as it should", plugin, exc_info=result)
+
     def _check_same(self, existing: GlobalCoordinatorService, config: CoordinatorConfig | None) -> None:
         if config is None:
             return
-        if config.worker_id is None and self._worker_id is not None:
-            config = config.replace(worker_id=self._worker_id)
+        if config.worker_id is None:
+            config = config.replace(worker_id=self.worker_id)
         for field, theirs, ours in existing.config.differences(config):
             raise ConfigConflict(
                 f"{field} is {ours!r} here, and the coordinator of {existing.namespace!r} in this process already "

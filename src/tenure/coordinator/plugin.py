@@ -1,0 +1,389 @@
+"""The base class of everything that is to happen on the leader alone.
+
+    class Reports(CoordinatorPlugin):
+        slug = "reports"
+
+        async def coordinator_work(self) -> None:     # every few seconds, on one process of the fleet
+            await write_report(token=self.epoch)
+
+    await db.use_plugin(Reports(coordinator_work_interval=60))
+
+Guarantee: hooks run on the loop that started the plugin, one at a time, and only while this process leads. When that
+ends, what runs is cancelled, and `on_stop_being_coordinator` called, while the lease is still ours; after a stall
+nothing new begins. What a hook raises is reported, and harms neither the heartbeat, nor other plugins, nor later calls.
+
+Not guaranteed: that code which ignores cancellation, or blocks a thread, has ended when the lease passes on. It is
+reported as `lease:overran` (or ends the process: `HookOverrun.EXIT`), and fenced writes protect what it writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, ClassVar, Protocol
+
+from tenure.clock import Clock, Reading
+from tenure.coordinator.cold_start import ColdStartPlan
+from tenure.coordinator.config import CoordinatorConfig, seconds
+from tenure.coordinator.events import (
+    EventStream,
+    Handler,
+    HookFailed,
+    LeaderChanged,
+    NamedEvent,
+    PluginEvent,
+    Subscription,
+    Tap,
+)
+from tenure.coordinator.fencing import EpochFence, EpochValidation
+from tenure.coordinator.hooks import HookOverrun
+from tenure.coordinator.lead import Lead
+from tenure.coordinator.service import GlobalCoordinatorService
+from tenure.errors import ConfigError, CoordinationError, RequestRefused
+
+_log = logging.getLogger("tenure.plugin")
+
+_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z0-9])|[A-Z]?[a-z0-9]+|[A-Z]+")
+_MAX_SLUG = 40
+_COORDINATOR_EVENTS = "coord:"
+_LONGEST_INTERVAL = 24 * 3600.0
+
+
+class PluginHost(Protocol):
+    """What a plugin needs of its database."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def worker_id(self) -> str: ...
+
+    async def get_global_coordinator(
+        self, namespace: str = "default", *, config: CoordinatorConfig | None = None
+    ) -> GlobalCoordinatorService: ...
+
+
+class CoordinatorPlugin:
+    """Leader-only work. Override any of the three hooks; all may be plain functions or coroutines.
+
+    `coordinator_work_interval` is the time from the start of one call to the start of the next; a call that takes
+    longer is followed by the next one at once, never overlapped by it. The other options are those of the election
+    (`config`), of its first run in a new namespace (`skip_cold_start`, `cold_start_…`), and of work that does not end
+    (`hook_overrun`). `enable_coordinator=False`: this is the only instance; everything runs here, and nothing is
+    elected or written for it.
+    """
+
+    slug: ClassVar[str] = ""
+    """The kind of plugin, as in `plg:{slug}:…` and in keys. Default: made of the class's name."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.__dict__.get("slug"):
+            words = _WORD.findall(cls.__name__.removesuffix("Plugin") or cls.__name__)
+            cls.slug = "-".join(words).lower()[:_MAX_SLUG]
+        if not _SLUG.fullmatch(cls.slug) or len(cls.slug) > _MAX_SLUG:
+            raise ConfigError(
+                f"slug of {cls.__name__} is {cls.slug!r}: give at most {_MAX_SLUG} lower-case letters, digits and "
+                "single dashes, e.g. 'nightly-report'"
+            )
+
+    def __init__(
+        self,
+        *,
+        namespace: str = "default",
+        config: CoordinatorConfig | None = None,
+        enable_coordinator: bool = True,
+        coordinator_work_interval: float | timedelta = 5.0,
+        skip_cold_start: bool = False,
+        cold_start_observation_window: float | timedelta = 15.0,
+        cold_start_preparation_delay: float | timedelta = 5.0,
+        hook_overrun: HookOverrun | str = HookOverrun.REPORT,
+    ) -> None:
+        self.namespace = namespace
+        self.coordinator_work_interval = seconds(
+            "coordinator_work_interval", coordinator_work_interval, shortest=0.001, longest=_LONGEST_INTERVAL
+        )
+        for name, given in (("enable_coordinator", enable_coordinator), ("skip_cold_start", skip_cold_start)):
+            if not isinstance(given, bool):
+                raise ConfigError(f"{name} is {given!r}: it must be True or False")
+        try:
+            self._hook_overrun = HookOverrun(hook_overrun)
+        except ValueError:
+            raise ConfigError(f"hook_overrun is {hook_overrun!r}: it must be 'report' or 'exit'") from None
+        self.enable_coordinator = enable_coordinator
+        self._config = config
+        plan = ColdStartPlan(
+            seconds("cold_start_observation_window", cold_start_observation_window, zero=True),
+            seconds("cold_start_preparation_delay", cold_start_preparation_delay, zero=True),
+        )
+        self._cold_start = None if skip_cold_start else plan
+        self.name = self.slug
+        """Of this instance; set when it is given to a database."""
+        self._host: PluginHost | None = None
+        self._coordinator: GlobalCoordinatorService | None = None
+        self._hooks = _Hooks(self)
+        self._fence = EpochFence()
+        self._fence_lock = threading.Lock()  # epochs are learned on the coordinator's thread
+        self._tap: Tap | None = None
+        self._alone: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._lead: Lead | None = None
+        self._told = False
+        self.hook_failures = 0
+        """How many calls of hooks raised."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    # To override
+
+    def on_become_coordinator(self) -> Awaitable[None] | None:
+        """This process leads now (`self.lead`). May run for as long as the term; it is cancelled when that ends."""
+
+    def on_stop_being_coordinator(self) -> Awaitable[None] | None:
+        """It leads no more; the lease is still ours, for the time that `self.time_to_wind_up()` gives."""
+
+    def coordinator_work(self) -> Awaitable[None] | None:
+        """Called every `coordinator_work_interval` while this process leads, once `on_become_coordinator` returned."""
+
+    # Life
+
+    def attach(self, host: PluginHost, name: str) -> None:
+        """Belong to a database. Called by `Database.use_plugin`."""
+        if self._host is not None and self._host is not host:
+            raise ConfigError(f"{self!r} belongs to {self._host!r} already: make one plugin object for each database")
+        self._host, self.name = host, name
+
+    async def start(self) -> None:
+        """Called by `Database.use_plugin`. Override it for what must be set up first, and call this one then."""
+        await self.start_coordination()
+
+    async def start_coordination(self) -> None:
+        """Take part: from here on the hooks are called. A second call changes nothing."""
+        host = self._attached()
+        async with self._starting:
+            if self._coordinator is not None or self._alone is not None:
+                return
+            if not self.enable_coordinator:
+                self._alone = asyncio.get_running_loop().create_task(self._work_alone(host.clock))
+                return
+            coordinator = await host.get_global_coordinator(self.namespace, config=self._config)
+            self._begin(coordinator, host.clock)
+            try:
+                await coordinator.start()
+            except BaseException:
+                await self._end()
+                raise
+
+    async def stop(self) -> None:
+        """Wind up and take no further part. The coordinator goes on for the others; `disconnect()` ends it."""
+        async with self._starting:
+            alone, self._alone = self._alone, None
+            if alone is not None:
+                alone.cancel()
+                await asyncio.wait([alone])
+            await self._end()
+
+    # What is known
+
+    @property
+    def coordinator(self) -> GlobalCoordinatorService:
+        """Raises if the plugin takes no part in an election."""
+        if self._coordinator is None:
+            why = "was told not to coordinate" if not self.enable_coordinator else "has not been started"
+            raise CoordinationError(f"{self!r} {why}: it has no coordinator")
+        return self._coordinator
+
+    @property
+    def is_coordinator(self) -> bool:
+        """Does this process lead, at this instant? Always true, once started, without coordination."""
+        if not self.enable_coordinator:
+            return self._alone is not None and not self._alone.done()
+        return self._coordinator is not None and self._coordinator.is_leader()
+
+    @property
+    def worker_id(self) -> str:
+        return self._coordinator.worker_id if self._coordinator is not None else self._attached().worker_id
+
+    @property
+    def lead(self) -> Lead | None:
+        """The leadership under which this plugin works; `None` if it does not lead (or does not coordinate)."""
+        return self._lead if self._lead is not None and self._lead.is_current() else None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of `lead`, or the last one known; 0 without coordination."""
+        if self._lead is not None:
+            return self._lead.epoch
+        return self._coordinator.get_epoch() if self._coordinator is not None else 0
+
+    def time_to_wind_up(self) -> float:
+        """Seconds until another may lead; infinite without coordination."""
+        if not self.enable_coordinator:
+            return float("inf")
+        return self._lead.time_to_wind_up() if self._lead is not None else 0.0
+
+    async def ensure_coordinator(
+        self, *, force: bool = False, desired_coordinator: str | None = None, timeout: float = 30.0
+    ) -> str:
+        """See to it that somebody leads, and say who.
+
+        With `desired_coordinator` leadership is handed to that worker, and with `force` also inside the mandate of
+        the one that has it. With `force` alone the leader is asked to step down, so that an election is held. Raises
+        `RequestRefused` if it did not happen within `timeout` seconds.
+        """
+        if not self.enable_coordinator:
+            return self.worker_id
+        coordinator = self.coordinator
+        before = await coordinator.get_leader()
+        leader = await self._await_leader(timeout)
+        if desired_coordinator is not None and leader != desired_coordinator:
+            return (await coordinator.transfer(desired_coordinator, force=force, timeout=timeout)).leader
+        if force and desired_coordinator is None and before is not None:
+            return (await coordinator.elect_again(timeout=timeout)).leader
+        return leader
+
+    def validate_epoch(self, task_epoch: int, *, dispatched_ago: float | None = None) -> EpochValidation:
+        """Is a task that was dispatched by the leader of `task_epoch`, and arrived now, still good?
+
+        `dispatched_ago` (seconds, by the task's own stamp) can only narrow the grace. Stale tasks are counted as
+        `epoch_drift_events`.
+        """
+        if isinstance(task_epoch, bool) or not isinstance(task_epoch, int) or task_epoch < 0:
+            raise ConfigError(f"task_epoch is {task_epoch!r}: it is the epoch of the leader that dispatched the task")
+        now = self._attached().clock.read()
+        with self._fence_lock:
+            verdict = self._fence.validate_epoch(task_epoch, now, dispatched_ago)
+        if not verdict.valid and self._coordinator is not None:
+            self._coordinator.count_epoch_drift()
+        return verdict
+
+    def is_epoch_valid(self, task_epoch: int, *, dispatched_ago: float | None = None) -> bool:
+        """`validate_epoch(...).valid`."""
+        return self.validate_epoch(task_epoch, dispatched_ago=dispatched_ago).valid
+
+    def on(self, name: str, handler: Handler) -> Subscription:
+        """Call `handler(event)` for every event called `name`: the coordinator's, and this plugin's `plg:{slug}:…`."""
+        return self.coordinator.on(name, handler)
+
+    def events(self, *names: str) -> EventStream:
+        return self.coordinator.events(*names)
+
+    def emit(self, what: str, event: NamedEvent) -> None:
+        """Tell listeners of `plg:{slug}:{what}`. Without coordination there is nobody to tell."""
+        if self._coordinator is not None:
+            self._coordinator.emit(PluginEvent(f"plg:{self.slug}:{what}", self.name, event))
+
+    # Inside
+
+    def _begin(self, coordinator: GlobalCoordinatorService, clock: Clock) -> None:
+        settings = coordinator.config
+        with self._fence_lock:
+            self._fence = EpochFence(settings.epoch_fencing_enabled, settings.epoch_grace_period)
+            if (epoch := coordinator.get_epoch()) > 0:
+                self._fence.observe(epoch, clock.read())
+        self._coordinator = coordinator
+        self._tap = coordinator.tap(lambda event: self._heard(event, clock.read()), repr(self))
+        coordinator.subscribe(self._hooks, cold_start=self._cold_start, hook_overrun=self._hook_overrun)
+
+    async def _end(self) -> None:
+        coordinator = self._coordinator
+        if coordinator is None:
+            return
+        try:
+            await coordinator.withdraw(self._hooks)
+        finally:
+            if self._tap is not None:
+                self._tap.end()
+            self._coordinator = self._tap = None
+
+    def _heard(self, event: NamedEvent, now: Reading) -> None:
+        """On whichever thread it happened."""
+        if isinstance(event, LeaderChanged):
+            with self._fence_lock:
+                self._fence.observe(event.epoch, now)
+        elif event.name.startswith(_COORDINATOR_EVENTS):
+            self.emit(event.name.removeprefix(_COORDINATOR_EVENTS), event)
+
+    async def lead_term(self, lead: Lead) -> None:
+        """Everything that is done for one term; cancelled when it ends."""
+        self._lead = lead
+        self._told = True
+        await self._call("on_become_coordinator", self.on_become_coordinator)
+        await self._work(self._attached().clock, lead.is_current)
+
+    async def wind_up(self) -> None:
+        """The term is over, and nothing of it runs any more."""
+        if self._told:
+            self._told = False
+            await self._call("on_stop_being_coordinator", self.on_stop_being_coordinator)
+        self._lead = None
+
+    async def _work_alone(self, clock: Clock) -> None:
+        try:
+            await self._call("on_become_coordinator", self.on_become_coordinator)
+            await self._work(clock, lambda: True)
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self._call("on_stop_being_coordinator", self.on_stop_being_coordinator)
+
+    async def _work(self, clock: Clock, may_begin: Callable[[], bool]) -> None:
+        if type(self).coordinator_work is CoordinatorPlugin.coordinator_work:
+            return
+        while may_begin():
+            began = clock.read()
+            await self._call("coordinator_work", self.coordinator_work)
+            await clock.sleep(max(0.0, self.coordinator_work_interval - clock.read().leader_elapsed(began)))
+
+    async def _call(self, hook: str, call: Callable[[], Awaitable[None] | None]) -> None:
+        try:
+            result = call()
+            if inspect.isawaitable(result):
+                await result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._failed(hook, error)  # it waited for something that was cancelled: that is its own failure
+        except Exception as error:
+            self._failed(hook, error)
+
+    def _failed(self, hook: str, error: BaseException) -> None:
+        self.hook_failures += 1
+        _log.error("%s of %r failed", hook, self, exc_info=error)
+        if self._coordinator is not None:
+            text = f"{type(error).__name__}: {error}"[:500]
+            self._coordinator.emit(HookFailed(self.namespace, self.name, hook, text))
+
+    async def _await_leader(self, timeout: float) -> str:
+        coordinator, clock = self.coordinator, self._attached().clock
+        began = clock.read()
+        while (leader := await coordinator.get_leader()) is None:
+            if clock.read().leader_elapsed(began) >= timeout:
+                raise RequestRefused(f"nobody leads {self.namespace!r} after {timeout:g} s: see `tenure status`")
+            await clock.sleep(min(0.2, timeout))
+        return leader
+
+    def _attached(self) -> PluginHost:
+        if self._host is None:
+            raise ConfigError(f"{self!r} belongs to no database: `await db.use_plugin(plugin)` gives it to one")
+        return self._host
+
+
+class _Hooks:
+    """How the coordinator sees a plugin. Its own hooks take no arguments, and are the user's to override."""
+
+    def __init__(self, plugin: CoordinatorPlugin) -> None:
+        self._plugin = plugin
+
+    async def on_become_coordinator(self, lead: Lead) -> None:
+        await self._plugin.lead_term(lead)
+
+    async def on_stop_being_coordinator(self) -> None:
+        await self._plugin.wind_up()
