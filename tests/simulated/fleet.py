@@ -49,6 +49,7 @@ class Node:
         self.fleet = fleet
         self.host = host
         self.name = config.worker_id or host.name
+        self.number = number
         ids = itertools.count(1)
         self.service = GlobalCoordinatorService(
             SimulatedStore(fleet.bucket, host, fleet.network),

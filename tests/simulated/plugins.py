@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.coordinator.service import GlobalCoordinatorService
+from tenure.entropy import Random
+from tenure.testing import SimulatedStore
 
 from .fleet import Fleet, Node
 
@@ -20,6 +23,10 @@ class Home:
         self.node = node
         self.clock = node.host.clock
         self.worker_id = node.name
+        self.store = SimulatedStore(node.fleet.bucket, node.host, node.fleet.network)
+        self.random = Random(f"home of {node.name}")
+        ids = itertools.count(1)
+        self.draw_id = lambda: f"home-{node.name}-{node.number}-{next(ids):06d}"
 
     async def get_global_coordinator(
         self, namespace: str = "default", *, config: CoordinatorConfig | None = None

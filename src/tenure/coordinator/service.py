@@ -307,6 +307,11 @@ class GlobalCoordinatorService:
             if self._runner is not None and self._engine is not None:
                 self._runner.tell(self._engine.remove_seat, seat)
 
+    @property
+    def has_subscribers(self) -> bool:
+        """Does anything in this process wait to lead, or lead?"""
+        return bool(self._seats)
+
     async def withdraw(self, plugin: Subscriber) -> None:
         """`unsubscribe`, and wait until its hooks have returned; `drain_timeout` at most."""
         self._check_process()

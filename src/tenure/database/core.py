@@ -70,8 +70,8 @@ class Database:
         self.worker_id = worker_id or f"worker-{clock.read().wall_ns // 1_000_000}-{draw_id()[:8]}"
         """The name of this process in every namespace whose config gives no other."""
         self.clock = clock
-        self._random = random
-        self._draw_id = draw_id
+        self.random = random if random is not None else Random()
+        self.draw_id = draw_id
         self._store: Metered | None = None
         self._coordinators: dict[str, GlobalCoordinatorService] = {}
         self._plugins: dict[tuple[str, str], Plugin] = {}
@@ -134,7 +134,7 @@ class Database:
             chosen = chosen.replace(worker_id=self.worker_id)
         # No await since the look-up: two calls at once cannot both get here.
         made = GlobalCoordinatorService(
-            store, namespace, chosen, clock=self.clock, random=self._random, draw_id=self._draw_id
+            store, namespace, chosen, clock=self.clock, random=self.random, draw_id=self.draw_id
         )
         self._coordinators[namespace] = made
         return made

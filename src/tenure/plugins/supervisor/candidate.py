@@ -1,0 +1,344 @@
+"""Stands for election, and has the leader run the children.
+
+    children = [Child("mailer", send_mails), Child("sync", Command("rsync", "-a", "in/", "out/"))]
+    await db.use_plugin(CoordinatorCandidate(children))
+
+Every node does this; one of them runs the children. If it dies, another does within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from tenure.coordinator.config import CircuitBreakerConfig, CoordinatorConfig, seconds
+from tenure.coordinator.events import (
+    CoordinatorDemoted,
+    CoordinatorPromoted,
+    EventBus,
+    EventStream,
+    Handler,
+    LeaderChanged,
+    NamedEvent,
+    Subscription,
+    Tap,
+)
+from tenure.coordinator.fenced import Fence
+from tenure.coordinator.hooks import HookOverrun
+from tenure.coordinator.lead import Lead
+from tenure.coordinator.service import GlobalCoordinatorService
+from tenure.database import Database
+from tenure.errors import ConfigError, CoordinationError, StoreError
+from tenure.plugins.supervisor import environment
+from tenure.plugins.supervisor.child import Child
+from tenure.plugins.supervisor.restarts import RestartPolicy
+from tenure.plugins.supervisor.static import StaticPost
+from tenure.plugins.supervisor.status import SupervisorStatus, read_status
+from tenure.plugins.supervisor.supervisor import Assignment, CoordinatorSupervisor
+from tenure.plugins.supervisor.telemetry import (
+    TELEMETRY_NAMES,
+    BecameLeader,
+    ChildGivenUp,
+    ElectionCheck,
+    LeaderDown,
+    LostLeadership,
+    TwoStaticCoordinators,
+)
+
+_log = logging.getLogger("tenure.candidate")
+
+NAMESPACE = "coordinator"
+_EVENTS_KEPT = 256
+
+
+def candidate_config(*, eligible: bool = True, takeover_delay: float = 1.0, **changes: Any) -> CoordinatorConfig:
+    """The timing of candidates: a crashed leader is replaced within 10 s, one that leaves within 5 s."""
+    settings: dict[str, Any] = {
+        "lease_timeout": 6.0,
+        "heartbeat_interval": 2.0,
+        "heartbeat_jitter": 0.2,
+        # A renewal that is lost, and one more try, fit in before the leader gives up; then its children have a second
+        # and a half to end.
+        "request_timeout": 1.0,
+        "renew_deadline": 4.5,
+        "worker_timeout": 8.0,
+        "startup_jitter_max": 0.5,
+        "standby_watch_interval": 1.0,
+        "takeover_delay": takeover_delay,
+        "eligible": eligible,
+        "circuit_breaker": CircuitBreakerConfig(reset_timeout=5.0),
+    }
+    return CoordinatorConfig(**(settings | changes))
+
+
+class CoordinatorCandidate:
+    """A node that runs the children when it leads. Give it to `Database.use_plugin`, or `attach` and `start` it.
+
+    What is not given is taken from the environment: `COORDINATOR_ELIGIBLE`, `COORDINATOR_ELECTION_INTERVAL` and
+    `COORDINATOR_TAKEOVER_DELAY` (milliseconds). An ineligible node is a member that never stands.
+
+    `coordinator_election_enabled=False`: nobody is elected, and the node with `cluster_coordinator=True` runs the
+    children; a second one is reported.
+    """
+
+    slug = "coordinator-candidate"
+
+    def __init__(
+        self,
+        children: Sequence[Child] | CoordinatorSupervisor = (),
+        *,
+        namespace: str = NAMESPACE,
+        eligible: bool | None = None,
+        election_interval: float | timedelta | None = None,
+        takeover_delay: float | timedelta | None = None,
+        restarts: RestartPolicy | None = None,
+        hook_overrun: HookOverrun | str = HookOverrun.REPORT,
+        coordinator_election_enabled: bool = True,
+        cluster_coordinator: bool = False,
+        config: CoordinatorConfig | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        if isinstance(children, CoordinatorSupervisor):
+            self.supervisor = children
+            if restarts is not None:
+                raise ConfigError("restarts is given beside a supervisor, which has its own: give it there")
+        else:
+            self.supervisor = CoordinatorSupervisor(children, name=namespace, restarts=restarts)
+        for name, given in (
+            ("coordinator_election_enabled", coordinator_election_enabled),
+            ("cluster_coordinator", cluster_coordinator),
+            ("eligible", eligible),
+        ):
+            if not isinstance(given, bool) and not (name == "eligible" and given is None):
+                raise ConfigError(f"{name} is {given!r}: it must be True or False")
+        try:
+            self._hook_overrun = HookOverrun(hook_overrun)
+        except ValueError:
+            raise ConfigError(f"hook_overrun is {hook_overrun!r}: it must be 'report' or 'exit'") from None
+        self.namespace = namespace
+        self.election_enabled = coordinator_election_enabled
+        self.cluster_coordinator = cluster_coordinator
+        if cluster_coordinator and coordinator_election_enabled:
+            raise ConfigError(
+                "cluster_coordinator is True, and coordinator_election_enabled too: a node is either told to run the "
+                "children or elected to; set one of them to False"
+            )
+        self.eligible = environment.flag(environ, environment.ELIGIBLE, True) if eligible is None else eligible
+        self.election_interval = (
+            environment.milliseconds(environ, environment.ELECTION_INTERVAL, 5.0)
+            if election_interval is None
+            else seconds("election_interval", election_interval)
+        )
+        delay = (
+            environment.milliseconds(environ, environment.TAKEOVER_DELAY, 1.0, zero=True)
+            if takeover_delay is None
+            else seconds("takeover_delay", takeover_delay, zero=True)
+        )
+        self.config = (
+            candidate_config(eligible=self.eligible, takeover_delay=delay)
+            if config is None
+            else config.replace(eligible=self.eligible)
+        )
+        self.name = namespace
+        self._bus = EventBus(_EVENTS_KEPT, _log, more_names=TELEMETRY_NAMES)
+        self._database: Database | None = None
+        self._coordinator: GlobalCoordinatorService | None = None
+        self._tap: Tap | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starting = asyncio.Lock()
+        self.supervisor.gave_up = self._child_given_up
+
+    def __repr__(self) -> str:
+        return f"<CoordinatorCandidate {self.namespace!r}>"
+
+    # Life
+
+    def attach(self, database: Database, name: str) -> None:
+        if self._database is not None and self._database is not database:
+            raise ConfigError(f"{self!r} belongs to {self._database!r} already: make one for each database")
+        self._database, self.name = database, name
+
+    async def start(self) -> None:
+        """Stand for election, or take the post that was assigned. A second call changes nothing."""
+        database = self._attached()
+        async with self._starting:
+            if self._tasks or self._coordinator is not None:
+                return
+            if self.election_enabled:
+                coordinator = await database.get_global_coordinator(self.namespace, config=self.config)
+                self._tap = coordinator.tap(self._heard, repr(self))
+                self._coordinator = coordinator
+                coordinator.subscribe(self, hook_overrun=self._hook_overrun)
+                try:
+                    await coordinator.start()
+                except BaseException:
+                    await self._leave()
+                    raise
+                self._spawn(self._check_elections())
+            elif self.cluster_coordinator:
+                self._spawn(self._serve_statically(database))
+
+    async def stop(self) -> None:
+        """Stop the children, if they run here, and stand no more."""
+        async with self._starting:
+            tasks, self._tasks = self._tasks, []
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        coordinator = self._coordinator
+        if coordinator is None:
+            return
+        try:
+            await coordinator.withdraw(self)
+            # The others must not wait for a lease that nobody uses: without its children this node has no reason to
+            # lead, unless another plugin of this process has one.
+            if not coordinator.has_subscribers:
+                await coordinator.stop()
+        finally:
+            if self._tap is not None:
+                self._tap.end()
+            self._coordinator = self._tap = None
+
+    # What is known
+
+    @property
+    def coordinator(self) -> GlobalCoordinatorService:
+        if self._coordinator is None:
+            why = "has not been started" if self.election_enabled else "was told to hold no elections"
+            raise CoordinationError(f"{self!r} {why}: it has no coordinator")
+        return self._coordinator
+
+    @property
+    def node(self) -> str:
+        return self._coordinator.worker_id if self._coordinator is not None else self._attached().worker_id
+
+    def is_leader(self) -> bool:
+        """Does this node lead, at this instant? Without elections: is it the one that was told to?"""
+        if not self.election_enabled:
+            return self.cluster_coordinator and bool(self._tasks)
+        return self._coordinator is not None and self._coordinator.is_leader()
+
+    async def current_leader(self) -> str | None:
+        """Who leads, as last observed."""
+        if not self.election_enabled:
+            return self.node if self.is_leader() else None
+        return await self.coordinator.get_leader()
+
+    async def children(self) -> SupervisorStatus | None:
+        """How the children are, as their leader last wrote it down: the same on every node."""
+        return await read_status(self._attached().store, self.supervisor.name)
+
+    def on(self, name: str, handler: Handler) -> Subscription:
+        """Call `handler(event)` for each of this name, such as `tenure.coordinator.became_leader`; "*" for all."""
+        return self._bus.on(name, handler)
+
+    def events(self, *names: str) -> EventStream:
+        return self._bus.events(*names)
+
+    # What the coordinator tells
+
+    async def on_become_coordinator(self, lead: Lead) -> None:
+        """Runs the children for one term."""
+        coordinator = self.coordinator
+        assignment = Assignment(
+            database=self._attached(),
+            node=coordinator.worker_id,
+            number=lead.epoch,
+            fence=Fence(lead.namespace, lead.epoch),
+            lead=lead,
+            coordinator=coordinator,
+        )
+        await self.supervisor.run(assignment, stop_within=coordinator.config.drain_timeout)
+
+    def on_stop_being_coordinator(self) -> None:
+        """The children have ended: `run` returned before this was called."""
+
+    def _heard(self, event: NamedEvent) -> None:
+        """On the coordinator's thread, as it happens."""
+        now, node = self._now(), self.node
+        if isinstance(event, CoordinatorPromoted):
+            self._bus.emit(BecameLeader(now, node, event.epoch))
+        elif isinstance(event, CoordinatorDemoted):
+            self._bus.emit(LostLeadership(now, node, event.epoch, event.reason))
+        elif isinstance(event, LeaderChanged) and event.previous_leader not in (None, event.new_leader, node):
+            self._bus.emit(LeaderDown(now, node, str(event.previous_leader)))
+
+    def _child_given_up(self, child: Child) -> None:
+        self._bus.emit(ChildGivenUp(self._now(), self.node, child.name))
+
+    async def _check_elections(self) -> None:
+        database = self._attached()
+        while True:
+            await database.clock.sleep(self.election_interval)
+            leader = await self._coordinator.get_leader() if self._coordinator is not None else None
+            self._bus.emit(ElectionCheck(self._now(), self.node, leader))
+
+    # Without elections
+
+    async def _serve_statically(self, database: Database) -> None:
+        post = StaticPost(
+            database.store, self.supervisor.name, self.node, clock=database.clock, draw_id=database.draw_id
+        )
+        number = await self._first_number(post, database)
+        assignment = Assignment(
+            database=database,
+            node=self.node,
+            number=number,
+            fence=Fence(f"static.{self.namespace}", number),
+        )
+        watching = asyncio.get_running_loop().create_task(self._watch_for_others(post, database))
+        try:
+            await self.supervisor.run(assignment, stop_within=self.config.drain_timeout)
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+            await post.leave()
+
+    async def _first_number(self, post: StaticPost, database: Database) -> int:
+        while True:
+            try:
+                return await post.number()
+            except StoreError as error:
+                _log.warning("the static coordinator %r waits for the store: %s", self.node, error)
+                await database.clock.sleep(self.election_interval)
+
+    async def _watch_for_others(self, post: StaticPost, database: Database) -> None:
+        known: tuple[str, ...] = ()
+        while True:
+            try:
+                others = await post.look_around()
+            except StoreError as error:
+                _log.debug("other static coordinators could not be looked for: %s", error)
+            else:
+                if others and others != known:
+                    _log.error(
+                        "%s and %s were both told to be the coordinator of %r: their children run more than once; set "
+                        "cluster_coordinator=False on all but one, or coordinator_election_enabled=True",
+                        self.node,
+                        ", ".join(others),
+                        self.namespace,
+                    )
+                    self._bus.emit(TwoStaticCoordinators(self._now(), self.node, others))
+                known = others
+            await database.clock.sleep(self.election_interval)
+
+    # Inside
+
+    def _spawn(self, work: Any) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+    def _now(self) -> float:
+        return self._attached().clock.read().wall_ns / 1e9
+
+    def _attached(self) -> Database:
+        if self._database is None:
+            raise ConfigError(f"{self!r} belongs to no database: `await db.use_plugin(candidate)` gives it to one")
+        return self._database

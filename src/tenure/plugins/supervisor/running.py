@@ -1,0 +1,184 @@
+"""One start of a child, whatever kind it is: it ends by itself, or is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Protocol
+
+from tenure.errors import CommandStillRunning, TenureError
+from tenure.plugins.supervisor.child import Command, Context, Runnable, Service, takes_context
+from tenure.plugins.supervisor.command import CommandProcess
+
+
+class ChildFailed(TenureError):
+    """A child ended as it should not have."""
+
+
+class Running(Protocol):
+    """`begin` returns when it is up. `wait` returns when it has ended well, and raises if it failed. `stop` gives
+    whether it has ended; it may be called again."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    async def begin(self) -> None: ...
+
+    async def wait(self) -> None: ...
+
+    async def stop(self, within: float) -> bool: ...
+
+    async def gone(self) -> None:
+        """Returns when nothing of it runs any more, however long that takes."""
+        ...
+
+
+def running(runs: Runnable, context: Context) -> Running:
+    if isinstance(runs, Command):
+        return RunningCommand(runs, context)
+    made: object = runs() if isinstance(runs, type) else runs
+    if isinstance(made, Service):
+        return RunningService(made, context)
+    assert callable(made)
+    return RunningTask(made, context)
+
+
+class RunningTask:
+    """An async callable. It is stopped by cancellation."""
+
+    pid = None
+
+    def __init__(self, call: Callable[..., object], context: Context) -> None:
+        self._call = call
+        self._context = context
+        self._task: asyncio.Task[object] | None = None
+
+    async def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        result = self._call(self._context) if takes_context(self._call) else self._call()
+        if inspect.isawaitable(result):
+            await result
+
+    async def wait(self) -> None:
+        assert self._task is not None
+        await asyncio.wait([self._task])
+        if self._task.cancelled():
+            raise ChildFailed("it was cancelled, and not by its supervisor")
+        self._task.result()
+
+    async def stop(self, within: float) -> bool:
+        if self._task is None:
+            return True
+        self._task.cancel()
+        await asyncio.wait([self._task], timeout=within)
+        return self._ended()
+
+    async def gone(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._ended()
+
+    def _ended(self) -> bool:
+        assert self._task is not None
+        if not self._task.done():
+            return False
+        if not self._task.cancelled():
+            self._task.exception()  # it was told to end: how it did so is its own affair
+        return True
+
+
+class RunningService:
+    """An object with `start` and `stop`. A `stop` that hangs is cancelled."""
+
+    pid = None
+
+    def __init__(self, service: Service, context: Context) -> None:
+        self._service = service
+        self._context = context
+        self._stopping: asyncio.Task[None] | None = None
+        self._begun = False
+
+    async def begin(self) -> None:
+        self._begun = True
+        await self._service.start(self._context)
+
+    async def wait(self) -> None:
+        wait = getattr(self._service, "wait", None)
+        if wait is None:
+            await asyncio.get_running_loop().create_future()
+        else:
+            await wait()
+
+    async def stop(self, within: float) -> bool:
+        if not self._begun:
+            return True
+        if self._stopping is None or self._stopping.done():
+            self._stopping = asyncio.get_running_loop().create_task(self._stop())
+        await asyncio.wait([self._stopping], timeout=within)
+        if self._stopping.done():
+            return self._stopped()
+        self._stopping.cancel()
+        await asyncio.wait([self._stopping], timeout=0.1)
+        return self._stopping.done() and self._stopped()
+
+    async def _stop(self) -> None:
+        await self._service.stop()
+
+    def _stopped(self) -> bool:
+        """A stop that was cancelled, or raised, has not shown that the service ended."""
+        assert self._stopping is not None
+        return not self._stopping.cancelled() and self._stopping.exception() is None
+
+    async def gone(self) -> None:
+        if self._stopping is None or (self._stopping.done() and not self._stopped()):
+            await asyncio.get_running_loop().create_future()  # nobody knows: it is taken to run on
+        elif not self._stopping.done():
+            await asyncio.wait([self._stopping])
+
+
+class RunningCommand:
+    """An OS command, under a watchdog."""
+
+    def __init__(self, command: Command, context: Context) -> None:
+        self._command = command
+        self._context = context
+        self._process = CommandProcess()
+        self._begun = False
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._begun else None
+
+    async def begin(self) -> None:
+        context = self._context
+        environment = {
+            "TENURE_EPOCH": str(context.epoch),
+            "TENURE_TOKEN": str(context.token),
+            "TENURE_NAMESPACE": context.lead.namespace if context.lead is not None else "",
+            "TENURE_WORKER_ID": context.node,
+        }
+        lead = context.lead
+        deadline = (lambda: float("inf")) if lead is None else lead.time_to_wind_up
+        self._begun = True  # before it: a start that is cancelled may have started something
+        await self._process.start(self._command, env=environment, deadline=deadline)
+
+    async def wait(self) -> None:
+        code = await self._process.wait()
+        if code:
+            raise ChildFailed(f"it exited with {code}")
+
+    async def stop(self, within: float) -> bool:
+        if not self._begun:
+            return True
+        try:
+            await self._process.stop(min(within, self._command.terminate_within))
+        except CommandStillRunning:
+            return False
+        return True
+
+    async def gone(self) -> None:
+        if self._begun:
+            await self._process.wait()

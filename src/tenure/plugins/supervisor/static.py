@@ -1,0 +1,127 @@
+"""Static assignment: no election, one node is told to run the children. Two that were told so find each other.
+
+Each such node keeps a record of its own, rewritten at every interval. One that sees another's record *change* knows
+that a second one lives; no clocks are compared. A counter, raised by compare-and-swap at each start, gives tokens that
+only rise.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.election.records import MAX_EPOCH, time_of_day
+from tenure.entropy import NewId
+from tenure.errors import NotFound, StoreError, WriteUnknown
+from tenure.plugins.supervisor.status import folder_of
+from tenure.store import Applied, Attempt, Prefixed, Remembers, Store, Stored, Version, commit, encode_name
+
+_log = logging.getLogger("tenure.supervisor")
+
+_COUNTER = "static/starts.json"
+_NODES = "static/nodes/"
+_TRIES = 20
+_MAX_NODES = 100
+_MAX_BYTES = 4096
+
+
+class Starts(msgspec.Struct, frozen=True, rename="camel"):
+    """How often a static coordinator was started: the newest start has the highest number."""
+
+    number: int
+    write_ids: tuple[str, ...] = ()
+
+
+class StaticNode(msgspec.Struct, frozen=True, rename="camel"):
+    node: str
+    write_id: str
+    last_seen: str = ""
+
+
+class StaticPost:
+    """One node's part in it."""
+
+    def __init__(self, store: Store, name: str, node: str, *, clock: Clock, draw_id: NewId) -> None:
+        self._store = Prefixed(store, folder_of(name))
+        self._node = node
+        self._key = f"{_NODES}{encode_name(node)}.{draw_id()[:12]}.json"
+        self._clock = clock
+        self._draw_id = draw_id
+        self._seen: dict[str, Version] = {}
+
+    async def number(self) -> int:
+        """The number of this start: one more than any before it."""
+        for _ in range(_TRIES):
+            found, version = await self._starts()
+            if found.number >= MAX_EPOCH:
+                raise StoreError(f"{_COUNTER} says {found.number}, which no count of starts reaches: remove it")
+            attempt = Attempt(_COUNTER, version)
+
+            def compose(write_id: str, found: Starts = found) -> bytes:
+                return msgspec.json.encode(Starts(found.number + 1, (*found.write_ids, write_id)[-8:]))
+
+            settled = await commit(
+                self._store,
+                attempt,
+                compose,
+                write_ids=_write_ids,
+                remembers=Remembers.EVERY_WRITE,
+                draw_id=self._draw_id,
+                clock=self._clock,
+            )
+            if isinstance(settled.outcome, Applied):
+                return found.number + 1
+        raise WriteUnknown(f"{_COUNTER} could not be written in {_TRIES} tries")
+
+    async def look_around(self) -> tuple[str, ...]:
+        """Write this node's record, and give the names of others whose record changed since the last look."""
+        record = StaticNode(self._node, self._draw_id(), time_of_day(self._clock.read().wall_ns))
+        await self._store.put(self._key, msgspec.json.encode(record))
+        others: list[str] = []
+        seen: dict[str, Version] = {}
+        async for entry in self._store.list(_NODES):
+            if entry.key == self._key or len(seen) >= _MAX_NODES:
+                continue
+            seen[entry.key] = entry.version
+            before = self._seen.get(entry.key)
+            if before is not None and not before.matches(entry.version):
+                others.append(await self._name_of(entry.key))
+        self._seen = seen
+        return tuple(sorted(others))
+
+    async def leave(self) -> None:
+        try:
+            await self._store.delete(self._key)  # its name holds an id of this start, and is never used again
+        except StoreError as error:
+            _log.debug("the record of static coordinator %r was not removed: %s", self._node, error)
+
+    async def _name_of(self, key: str) -> str:
+        try:
+            stored = await self._store.get(key)
+            assert isinstance(stored, Stored)
+            return msgspec.json.decode(stored.body[:_MAX_BYTES], type=StaticNode).node
+        except (StoreError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return key.removeprefix(_NODES)
+
+    async def _starts(self) -> tuple[Starts, Version | None]:
+        try:
+            stored = await self._store.get(_COUNTER)
+        except NotFound:
+            return Starts(0), None
+        assert isinstance(stored, Stored)
+        try:
+            found = msgspec.json.decode(stored.body[:_MAX_BYTES], type=Starts)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise StoreError(
+                f"{_COUNTER} cannot be read: tokens would not be sure to rise; look at it, or remove it"
+            ) from None
+        return found, stored.version
+
+
+def _write_ids(body: bytes) -> tuple[str, ...]:
+    try:
+        return msgspec.json.decode(body[:_MAX_BYTES], type=Starts).write_ids
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()

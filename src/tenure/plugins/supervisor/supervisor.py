@@ -1,0 +1,208 @@
+"""A list of children that runs on the leader and nowhere else.
+
+Guarantee: children start in order, and only under a leadership that holds; each is started again as its policy says;
+when leadership ends they are stopped in reverse order, within the time that the lease leaves. At any instant a child
+that yields to cancellation, or is an OS command, runs on one node at most.
+
+Not guaranteed: that an async child which ignores cancellation, or blocks its loop, has ended when the lease passes on.
+It is reported by name as `lease:overran`, it is never started beside itself, and its token lets others refuse it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from tenure.clock import Clock
+from tenure.coordinator.events import OverranLease
+from tenure.coordinator.fenced import Fence
+from tenure.coordinator.lead import Lead
+from tenure.coordinator.service import GlobalCoordinatorService
+from tenure.database import Database
+from tenure.errors import ConfigError, LeadershipLost
+from tenure.plugins.supervisor.child import Child, ChildStatus, Context, token_of
+from tenure.plugins.supervisor.keeper import Keeper
+from tenure.plugins.supervisor.restarts import GiveUp, RestartPolicy
+from tenure.plugins.supervisor.status import MAX_CHILDREN, StatusBoard, folder_of
+
+_log = logging.getLogger("tenure.supervisor")
+
+_LAST_CHANCE = 0.05
+"""Where no time is left, a child that yields still gets this long to do so before it is reported."""
+_KEPT_FOR_REPORTING = 0.05
+"""Share of the remaining lease that is not given to children: stopping takes a moment, too."""
+
+
+class Assignment:
+    """By what right children run here: an elected leadership, or a static one (`lead` is `None`)."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        node: str,
+        number: int,
+        fence: Fence,
+        lead: Lead | None = None,
+        coordinator: GlobalCoordinatorService | None = None,
+    ) -> None:
+        self.database = database
+        self.node = node
+        self.number = number
+        """Rises from one assignment to the next, on whichever node: the epoch, if there is one."""
+        self.fence = fence
+        self.lead = lead
+        self.coordinator = coordinator
+
+    def holds(self) -> bool:
+        return self.lead is None or self.lead.is_current()
+
+    def ensure(self) -> None:
+        if self.lead is not None:
+            self.lead.ensure()
+
+    def time_to_stop(self) -> float:
+        return float("inf") if self.lead is None else self.lead.time_to_wind_up()
+
+
+class CoordinatorSupervisor:
+    """Runs `children` for as long as it is told to. `CoordinatorCandidate` tells it, term by term."""
+
+    def __init__(
+        self, children: Sequence[Child], *, name: str = "default", restarts: RestartPolicy | None = None
+    ) -> None:
+        folder_of(name)
+        self.name = name
+        self.children = tuple(children)
+        self.policy = restarts if restarts is not None else RestartPolicy()
+        if len(self.children) > MAX_CHILDREN:
+            raise ConfigError(f"children are {len(self.children)}: a supervisor has at most {MAX_CHILDREN}")
+        names: set[str] = set()
+        for child in self.children:
+            if not isinstance(child, Child):
+                raise ConfigError(f"children has {child!r}: wrap it as Child('a-name', {child!r})")
+            if child.name in names:
+                raise ConfigError(f"two children are called {child.name!r}: give each a name of its own")
+            names.add(child.name)
+        self._keepers: list[Keeper] = []
+        self.gave_up: Callable[[Child], None] = lambda child: None
+        """Called when a child failed too often."""
+
+    def __repr__(self) -> str:
+        return f"<CoordinatorSupervisor {self.name!r} of {len(self.children)} children>"
+
+    def status(self) -> tuple[ChildStatus, ...]:
+        """Every child, as it is on this node. `read_status` shows them as they are on the leader."""
+        if self._keepers:
+            return tuple(keeper.status for keeper in self._keepers)
+        return ()
+
+    async def run(self, assignment: Assignment, *, stop_within: float) -> None:
+        """Run the children until cancelled; returns, or lets the cancellation through, when all have ended.
+
+        `stop_within`: seconds for stopping all of them, if the lease leaves as much.
+        """
+        if self._keepers:
+            raise ConfigError(f"{self!r} runs already: make one for each candidate")
+        clock = assignment.database.clock
+        board = StatusBoard(
+            assignment.database.store,
+            self.name,
+            assignment.fence,
+            assignment.node,
+            self.status,
+            clock=clock,
+            draw_id=assignment.database.draw_id,
+            still_leading=assignment.ensure,
+        )
+        writing = asyncio.get_running_loop().create_task(board.run())
+        self._keepers = [self._keeper(child, assignment, board.changed) for child in self.children]
+        board.changed()
+        try:
+            for keeper in self._keepers:
+                if not assignment.holds():
+                    break
+                keeper.begin()
+                await keeper.up()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            writing.cancel()
+            try:
+                await self._stop(assignment, stop_within, clock)
+            finally:
+                self._keepers = []
+
+    def _keeper(self, child: Child, assignment: Assignment, changed: Callable[[], None]) -> Keeper:
+        def context(start: int) -> Context:
+            return Context(
+                name=child.name,
+                token=token_of(assignment.number, start),
+                node=assignment.node,
+                database=assignment.database,
+                coordinator=assignment.coordinator,
+                lead=assignment.lead,
+                clock=assignment.database.clock,
+                statuses=self.status,
+            )
+
+        return Keeper(
+            child,
+            self.policy,
+            context=context,
+            may_begin=assignment.holds,
+            clock=assignment.database.clock,
+            random=assignment.database.random,
+            changed=changed,
+            gave_up=lambda child: self._child_given_up(child, assignment),
+        )
+
+    def _child_given_up(self, child: Child, assignment: Assignment) -> None:
+        self.gave_up(child)
+        if self.policy.give_up is GiveUp.STEP_DOWN and assignment.coordinator is not None:
+            stepping = asyncio.get_running_loop().create_task(_step_down(assignment.coordinator, child))
+            _stepping_down.add(stepping)
+            stepping.add_done_callback(_stepping_down.discard)
+
+    async def _stop(self, assignment: Assignment, stop_within: float, clock: Clock) -> None:
+        """In reverse order, each with a fair share of what is left; then wait for those that would not."""
+        began = clock.read()
+        stuck: list[Keeper] = []
+        waiting = list(reversed(self._keepers))
+        for number, keeper in enumerate(waiting):
+            left = min(stop_within - clock.read().leader_elapsed(began), assignment.time_to_stop())
+            share = max(0.0, left) * (1 - _KEPT_FOR_REPORTING) / (len(waiting) - number)
+            # One that ends at once leaves its share to the others.
+            if not await keeper.stop(min(keeper.child.stop_within, share)):
+                stuck.append(keeper)
+        if stuck:
+            await self._outlast(stuck, assignment)
+
+    async def _outlast(self, stuck: list[Keeper], assignment: Assignment) -> None:
+        """The lease must not be given away over the head of a child that still runs."""
+        waiting: set[asyncio.Task[None]] = {asyncio.get_running_loop().create_task(keeper.gone()) for keeper in stuck}
+        try:
+            _, waiting = await asyncio.wait(waiting, timeout=_LAST_CHANCE)
+            while waiting and (left := assignment.time_to_stop()) > 0:
+                _, waiting = await asyncio.wait(waiting, timeout=min(left, 1.0))
+            if waiting:
+                names = ", ".join(repr(keeper.child.name) for keeper in stuck if not keeper.has_gone)
+                _log.warning("children %s still run, and the lease has run out", names)
+                if assignment.coordinator is not None and assignment.lead is not None:
+                    lead = assignment.lead
+                    assignment.coordinator.emit(OverranLease(lead.namespace, lead.epoch, f"children {names}"))
+                await asyncio.wait(waiting)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+
+_stepping_down: set[asyncio.Task[None]] = set()
+"""So that they are not collected before they are done."""
+
+
+async def _step_down(coordinator: GlobalCoordinatorService, child: Child) -> None:
+    try:
+        await coordinator.leave(f"child {child.name!r} keeps failing")
+    except LeadershipLost:
+        pass
