@@ -76,7 +76,7 @@ from tenure.store.limited import TimeLimited
 _log = logging.getLogger("tenure.coordinator")
 
 _LONGEST_REST = 3600.0
-_HOLDER_RESTS = 1.0
+_HOLDER_RESTS = 0.25
 """Timers stand still while a machine sleeps: a leader that wakes up must notice soon that its term is over."""
 
 RunHealthCheck = Callable[[], Awaitable[bool]]

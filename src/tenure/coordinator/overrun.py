@@ -20,7 +20,7 @@ EXITS_BEFORE = 0.25
 """Seconds of the lease that are left when it ends."""
 _LAST_CHANCE = 0.1
 """Where the lease is gone already, hooks that have nothing to do get this long to say so."""
-_LOOKS_EVERY = 1.0
+_LOOKS_EVERY = 0.25
 """Timers stand still while a machine sleeps, and the lease does not."""
 
 Hooks = list[tuple[Seat, "asyncio.Future[None]"]]

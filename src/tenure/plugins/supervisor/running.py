@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Protocol
 
 from tenure.errors import CommandStillRunning, TenureError
 from tenure.plugins.supervisor.child import Command, Context, Runnable, Service, takes_context
@@ -44,8 +44,41 @@ def running(runs: Runnable, context: Context) -> Running:
     return RunningTask(made, context)
 
 
+class LeasedCoroutine:
+    """Drives a coroutine, and does not let it go on once its lease is over: it gets the cancellation instead.
+
+    A process that slept through the end of its lease wakes up with timers that are due. Whoever is to cancel its work
+    wakes up at the same time, and may come second.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, object], may_go_on: Callable[[], bool]) -> None:
+        self._coroutine = coroutine
+        self._may_go_on = may_go_on
+        self.told = False
+        """It was cancelled, here or by whoever has the task."""
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        inner = self._coroutine.__await__()
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                waits_for = inner.send(value) if error is None else inner.throw(error)
+            except StopIteration as end:
+                return end.value
+            value = error = None
+            try:
+                value = yield waits_for
+            except BaseException as thrown:
+                error = thrown
+                self.told = self.told or isinstance(thrown, asyncio.CancelledError)
+            if error is None and not self.told and not self._may_go_on():
+                self.told = True
+                error = asyncio.CancelledError("the lease is over")
+
+
 class RunningTask:
-    """An async callable. It is stopped by cancellation."""
+    """An async callable. It is stopped by cancellation, once."""
 
     pid = None
 
@@ -53,26 +86,34 @@ class RunningTask:
         self._call = call
         self._context = context
         self._task: asyncio.Task[object] | None = None
+        self._leased: LeasedCoroutine | None = None
 
     async def begin(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         result = self._call(self._context) if takes_context(self._call) else self._call()
-        if inspect.isawaitable(result):
+        lead = self._context.lead
+        if inspect.iscoroutine(result) and lead is not None:
+            self._leased = LeasedCoroutine(result, lead.holds)
+            await self._leased
+        elif inspect.isawaitable(result):
             await result
 
     async def wait(self) -> None:
         assert self._task is not None
         await asyncio.wait([self._task])
         if self._task.cancelled():
+            if self._leased is not None and self._leased.told:
+                raise ChildFailed("its lease was over")
             raise ChildFailed("it was cancelled, and not by its supervisor")
         self._task.result()
 
     async def stop(self, within: float) -> bool:
         if self._task is None:
             return True
-        self._task.cancel()
+        if self._leased is None or not self._leased.told:
+            self._task.cancel()
         await asyncio.wait([self._task], timeout=within)
         return self._ended()
 
