@@ -27,6 +27,7 @@ from tenure.store import (
     Version,
     commit,
 )
+from tenure.store.guard import check_conditional_delete
 
 _ID_BYTES = 32
 _IDS = 64
@@ -48,7 +49,7 @@ class Settling:
 
     @property
     def info(self) -> StoreInfo:
-        return self.inner.info
+        return msgspec.structs.replace(self.inner.info, conditional_delete=False)
 
     async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
         found = await self._read(key, unless)
@@ -105,6 +106,11 @@ class Settling:
                 continue
             return
         raise AssertionError(f"delete failed {_TRIES} times")
+
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        """What is gone has no write id: one's own discard cannot be told from another's."""
+        check_conditional_delete(self.info)
+        raise AssertionError
 
     async def aclose(self) -> None:
         await self.inner.aclose()

@@ -13,7 +13,7 @@ import obstore
 import pytest
 
 from lab.endpoint import S3Endpoint
-from tenure.errors import BodyTooLarge, InvalidKey, NotFound, ReadOnlyStore, StoreError
+from tenure.errors import BodyTooLarge, InvalidKey, NoConditionalDelete, NotFound, ReadOnlyStore, StoreError
 from tenure.store import (
     Access,
     Applied,
@@ -342,6 +342,47 @@ class TestDeleting:
         await side_by_side(store.put(name, b"x") for name in ("a", "a/b", "a/b/c", "A", "ab"))
         await store.delete("a/b")
         assert await keys(store) == ["A", "a", "a/b/c", "ab"]
+
+
+class TestDiscarding:
+    """Removing only what has the expected version, where the store can; where it cannot it says so and does nothing."""
+
+    async def test_what_has_the_version_goes_and_nothing_else(self, store: Store) -> None:
+        first = applied(await store.create("a/k", b"one"))
+        await store.put("a/j", b"x")
+        if not store.info.conditional_delete:
+            with pytest.raises(NoConditionalDelete, match="tombstone"):
+                await store.discard("a/k", first)
+            assert await body_of(store, "a/k") == b"one"
+            return
+        second = applied(await store.replace("a/k", b"two", first))
+        assert isinstance(await store.discard("a/k", first), Rejected)
+        assert await body_of(store, "a/k") == b"two"
+        assert applied(await store.discard("a/k", second)).matches(second)
+        with pytest.raises(NotFound):
+            await store.get("a/k")
+        assert await keys(store) == ["a/j"]
+        assert isinstance(await store.discard("a/k", second), Rejected)
+
+    async def test_what_comes_back_has_a_version_of_its_own(self, store: Store) -> None:
+        if not store.info.conditional_delete:
+            return
+        seen = []
+        for number in range(8):
+            seen.append(applied(await store.create("k", b"same")))
+            assert isinstance(await store.replace("k", b"x", seen[number - 1]), Rejected) or number == 0
+            seen[-1] = (await store.get("k")).version  # type: ignore[union-attr]
+            assert isinstance(await store.discard("k", seen[-1]), Applied)
+        assert len({version.e_tag for version in seen}) == 8
+
+    async def test_of_many_at_once_one_has_its_way(self, store: Store) -> None:
+        if not store.info.conditional_delete:
+            return
+        version = applied(await store.create("k", b"x"))
+        outcomes = await asyncio.gather(
+            *(store.discard("k", version) for _ in range(8)), *(store.replace("k", b"y", version) for _ in range(8))
+        )
+        assert sum(isinstance(outcome, Applied) for outcome in outcomes) == 1
 
 
 class TestNames:

@@ -8,30 +8,63 @@ from pathlib import Path
 
 import pytest
 
-from tenure.store import Applied, Outcome, Rejected, Stored
+from tenure.errors import NotFound
+from tenure.store import Applied, Outcome, Rejected, Stored, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.layout import LOCKS
 from tenure.store.directory.locks import StripedLocks, stripe_of
 
 
+async def race_with_a_frozen_discarder(root: Path) -> tuple[Outcome, bytes | None]:
+    """What a discarder is told that was frozen after its comparison, and what is left of an object written since."""
+    disk = FreezesAtRename(target="body")
+    old = DirectoryStore(root, disk=disk)
+    created = await old.create("lease", b"tombstone")
+    assert isinstance(created, Applied)
+    frozen = asyncio.ensure_future(old.discard("lease", created.version))
+    await asyncio.to_thread(disk.frozen.wait, 10)
+    (root / LOCKS / f"{stripe_of('lease'):02x}.1").touch()  # somebody passed it by, and was killed
+    newcomer = DirectoryStore(root)
+    assert isinstance(await newcomer.replace("lease", b"written again", created.version), Applied)
+    disk.thaw.set()
+    told = await frozen
+    try:
+        stored = await newcomer.get("lease")
+        assert isinstance(stored, Stored)
+        left = stored.body
+    except NotFound:
+        left = None
+    await old.aclose()
+    await newcomer.aclose()
+    return told, left
+
+
 class FreezesAtRename(Disk):
     """Stands still, once, with the lock held and the comparison made."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: str = "") -> None:
         self.frozen = threading.Event()
         self.thaw = threading.Event()
+        self._target = target
 
     def rename(self, source: Path, target: Path) -> None:
-        if not self.frozen.is_set():
+        self._stand_still(target)
+        super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._stand_still(path)
+        super().unlink(path)
+
+    def _stand_still(self, target: Path) -> None:
+        if target.name.startswith(self._target) and not self.frozen.is_set():
             self.frozen.set()
             self.thaw.wait(10)
-        super().rename(source, target)
 
 
 async def race_with_a_frozen_writer(root: Path) -> tuple[Outcome, Outcome, bytes]:
     """The frozen writer's outcome, the newcomer's, and what is stored."""
-    disk = FreezesAtRename()
+    disk = FreezesAtRename(target="lease")
     old = DirectoryStore(root, disk=disk)
     created = await old.create("lease", b"v1")
     assert isinstance(created, Applied)
@@ -64,3 +97,39 @@ async def test_without_disarming_there_are_two_winners(tmp_path: Path, monkeypat
     assert isinstance(won, Applied)
     assert isinstance(lost, Applied)
     assert body == b"frozen"
+
+
+@pytest.mark.req("DB-2")
+async def test_a_frozen_discarder_that_was_passed_by_removes_nothing(tmp_path: Path) -> None:
+    told, left = await race_with_a_frozen_discarder(tmp_path)
+    assert left == b"written again"
+    assert isinstance(told, Rejected)
+
+
+async def test_a_discard_by_unlink_would_remove_what_was_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken variant: compared under the lock, and then unlinked."""
+
+    def unlinks(self: DirectoryStore, key: str, folder: Path, target: Path, expected: Version) -> bool:
+        with self._locks.hold(stripe_of(key), folder):
+            if not self._has(target, expected):
+                return False
+            assert isinstance(self._disk, FreezesAtRename)
+            self._disk._stand_still(folder / "body")
+            self._disk.unlink(target)
+            return True
+
+    monkeypatch.setattr(DirectoryStore, "_take_away", unlinks)
+    told, left = await race_with_a_frozen_discarder(tmp_path)
+    assert left is None
+    assert isinstance(told, Applied)
+
+
+async def test_without_disarming_a_frozen_discarder_removes_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StripedLocks, "_disarm_earlier_holders", lambda *arguments: None)
+    told, left = await race_with_a_frozen_discarder(tmp_path)
+    assert left is None
+    assert isinstance(told, Applied)

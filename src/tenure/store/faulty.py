@@ -15,7 +15,7 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import Random
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
-from tenure.store.guard import check_body
+from tenure.store.guard import check_body, check_conditional_delete
 from tenure.store.keys import check_key
 from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Unknown, Version
 from tenure.store.protocol import Store, StoreInfo
@@ -85,6 +85,11 @@ class Faulty:
     async def delete(self, *keys: str) -> None:
         _check(b"", *keys)
         await self._write(f"delete {keys!r}", lambda: self._inner.delete(*keys), _raise)
+
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        _check(b"", key)
+        check_conditional_delete(self.info)
+        return await self._write(f"discard {key!r}", lambda: self._inner.discard(key, expected), Unknown)
 
     async def aclose(self) -> None:
         await self.drain()

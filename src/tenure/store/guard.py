@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from tenure.errors import BodyTooLarge, ForkedProcess, StoreError
-from tenure.store.protocol import MAX_BODY_BYTES
+from tenure.errors import BodyTooLarge, ForkedProcess, NoConditionalDelete, StoreError
+from tenure.store.protocol import MAX_BODY_BYTES, StoreInfo
 
 
 class ForkGuard:
@@ -48,6 +48,14 @@ def check_body(key: str, body: bytes) -> None:
         raise BodyTooLarge(
             f"the body for {key!r} has {len(body):,} bytes, and the limit is {MAX_BODY_BYTES:,}: store large data "
             "under a plain key of your own and keep only its name here"
+        )
+
+
+def check_conditional_delete(info: StoreInfo) -> None:
+    if not info.conditional_delete:
+        raise NoConditionalDelete(
+            f"{info.url} cannot remove an object only if it has a certain version: replace it by a tombstone, and let "
+            "`tenure gc` remove that"
         )
 
 

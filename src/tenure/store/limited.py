@@ -70,6 +70,13 @@ class TimeLimited:
         except TimeoutError:
             raise self._late(f"delete of {len(keys)} keys") from None
 
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._inner.discard(key, expected)
+        except TimeoutError:
+            return Unknown(self._late(f"discard {key!r}"))
+
     async def aclose(self) -> None:
         await self._inner.aclose()
 

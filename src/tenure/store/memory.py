@@ -35,7 +35,7 @@ class MemoryStore:
         self._guard = OpenGuard("the memory store")
         self._contents = contents if contents is not None else Contents()
         self._clock = clock
-        self.info = StoreInfo(provider="memory", url=f"memory://{name}")
+        self.info = StoreInfo(provider="memory", url=f"memory://{name}", conditional_delete=True)
 
     async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
         self._check(key)
@@ -83,8 +83,16 @@ class MemoryStore:
             self._check(key)
         with self._contents.lock:
             for key in keys:
-                if self._contents.objects.pop(key, None) is not None:
-                    del self._contents.keys[bisect.bisect_left(self._contents.keys, key)]
+                self._remove(key)
+
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        self._check(key)
+        with self._contents.lock:
+            found = self._contents.objects.get(key)
+            if found is None or not expected.matches(_version(found[1])):
+                return Rejected()
+            self._remove(key)
+            return Applied(expected)
 
     async def aclose(self) -> None:
         self._guard.close()
@@ -101,6 +109,10 @@ class MemoryStore:
             bisect.insort(contents.keys, key)
         contents.objects[key] = (bytes(body), contents.writes, self._clock.read().wall_ns)
         return _version(contents.writes)
+
+    def _remove(self, key: str) -> None:
+        if self._contents.objects.pop(key, None) is not None:
+            del self._contents.keys[bisect.bisect_left(self._contents.keys, key)]
 
     def _page(self, prefix: str, cursor: str, inclusive: bool) -> Sequence[Entry]:
         find = bisect.bisect_left if inclusive else bisect.bisect_right

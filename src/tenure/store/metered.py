@@ -20,7 +20,7 @@ class Usage(msgspec.Struct, frozen=True):
     """What had gone through the store when `Metered.usage()` was called."""
 
     requests: Mapping[str, Mapping[str, int]]
-    """By verb (get, put, create, replace, list, delete), then by outcome (ok, applied, rejected, unknown, …)."""
+    """By verb (get, put, create, replace, list, delete, discard), then by outcome (ok, applied, rejected, …)."""
     bytes_sent: int
     bytes_received: int
     usd: float
@@ -109,6 +109,9 @@ class Metered:
             self._count("delete", "error", requests)
             raise
         self._count("delete", "ok", requests)
+
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        return self._conditional("discard", b"", await self._inner.discard(key, expected))
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -45,6 +45,9 @@ class Prefixed:
     async def delete(self, *keys: str) -> None:
         await self.inner.delete(*map(self._full, keys))
 
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        return await self.inner.discard(self._full(key), expected)
+
     async def aclose(self) -> None:
         await self.inner.aclose()
 

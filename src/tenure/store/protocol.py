@@ -1,4 +1,4 @@
-"""The seven things that tenure asks of a store."""
+"""The eight things that tenure asks of a store."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ class StoreInfo(msgspec.Struct, frozen=True):
     url: str
     dialect: dict[str, str] = {}
     """What the store does in its own way, as found when it was opened, e.g. `{"if-match": "bare"}`."""
+    conditional_delete: bool = False
+    """Does it have `discard`? No bucket can be asked for that in one way, so only memory and directories do."""
 
 
 class Store(Protocol):
     """Objects with versions, and writes that happen only if the version is the expected one.
 
-    `create` and `replace` do not raise for what the store or the network did: they say `Unknown`, with the error
-    inside. Every method raises `InvalidKey`, `BodyTooLarge` or `ForkedProcess` before anything is sent.
+    `create`, `replace` and `discard` do not raise for what the store or the network did: they say `Unknown`, with the
+    error inside. Every method raises `InvalidKey`, `BodyTooLarge` or `ForkedProcess` before anything is sent.
     """
 
     @property
@@ -70,6 +72,14 @@ class Store(Protocol):
         """Remove the keys that exist, unconditionally: only for keys that are never written again.
 
         A delete that was sent may land late, and would remove what was written meanwhile.
+        """
+        ...
+
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        """Remove the object only if it has the version `expected`; `Applied` gives back that version.
+
+        It may land late as well, and then removes nothing that was written meanwhile: versions of a key never repeat,
+        not even when the key is written again. Raises `NoConditionalDelete` where `info.conditional_delete` is false.
         """
         ...
 

@@ -20,7 +20,9 @@ class Prices(msgspec.Struct, frozen=True):
 
     def of(self, verb: str) -> float:
         """USD for one request."""
-        per_thousand = {"get": self.read, "list": self.list, "delete": self.delete}.get(verb, self.write)
+        per_thousand = {"get": self.read, "list": self.list, "delete": self.delete, "discard": self.delete}.get(
+            verb, self.write
+        )
         return per_thousand / 1000
 
 

@@ -36,6 +36,9 @@ class ReadOnly:
     async def delete(self, *keys: str) -> None:
         self._refuse(f"delete {len(keys)} keys")
 
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        self._refuse(f"discard {key!r}")
+
     async def aclose(self) -> None:
         await self._inner.aclose()
 

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from tenure.errors import NotFound, ServerError, StoreError, StoreUnavailable
-from tenure.store.guard import check_body
+from tenure.store.guard import check_body, check_conditional_delete
 from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.protocol import MAX_BODY_BYTES, StoreInfo
@@ -40,8 +40,8 @@ OUTSIDE = "outside"
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAGE = 1000
 _REJECTED = Rejected()
-_VERBS = ("get", "put", "create", "replace", "list", "delete")
-_CONDITIONAL = frozenset({"create", "replace"})
+_VERBS = ("get", "put", "create", "replace", "list", "delete", "discard")
+_CONDITIONAL = frozenset({"create", "replace", "discard"})
 _READS = frozenset({"get", "list"})
 
 
@@ -132,6 +132,13 @@ class SimulatedBucket:
     def _delete(self, keys: tuple[str, ...], host: str) -> int:
         return sum(self._remove(key, host, "delete") for key in keys)
 
+    def _discard(self, key: str, expected: Version, host: str) -> Applied | Rejected:
+        found = self._objects.get(key)
+        if found is None or not expected.matches(found.version):
+            return _REJECTED
+        self._remove(key, host, "discard")
+        return Applied(expected)
+
     def _page(self, prefix: str, after: str | None, whole_seconds: bool) -> list[Entry]:
         if after is not None and after >= prefix:
             start = bisect.bisect_right(self._keys, after)
@@ -201,8 +208,10 @@ class _Request:
 class SimulatedStore:
     """A `Store` for one simulated process. A request that was sent goes its way, whatever becomes of its caller."""
 
-    def __init__(self, bucket: SimulatedBucket, host: Host, network: Network) -> None:
-        self.info = StoreInfo(provider="memory", url="memory://simulated")
+    def __init__(
+        self, bucket: SimulatedBucket, host: Host, network: Network, *, conditional_delete: bool = True
+    ) -> None:
+        self.info = StoreInfo(provider="memory", url="memory://simulated", conditional_delete=conditional_delete)
         self._bucket = bucket
         self._host = host
         self._name = host.name
@@ -263,6 +272,12 @@ class SimulatedStore:
             answer: int | StoreError = await self._send("delete", keys[0], self._bucket._delete, (keys, self._name))
             if isinstance(answer, StoreError):
                 raise answer
+
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        self._check(key, b"")
+        check_conditional_delete(self.info)
+        outcome: Outcome = await self._send("discard", key, self._bucket._discard, (key, expected, self._name))
+        return outcome
 
     async def aclose(self) -> None:
         self._closed = True

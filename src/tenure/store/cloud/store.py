@@ -19,7 +19,7 @@ from tenure.errors import ConfigError, CredentialsNotFound, NotFound, StoreError
 from tenure.store.cloud.credentials import METADATA, Credentials
 from tenure.store.cloud.failures import KEY_MISSING, Failure, explain, no_credentials, read
 from tenure.store.cloud.handles import Handles
-from tenure.store.guard import OpenGuard, check_body, check_size
+from tenure.store.guard import OpenGuard, check_body, check_conditional_delete, check_size
 from tenure.store.keys import MAX_FULL_KEY_BYTES, check_after, check_key, check_prefix, is_key
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.protocol import StoreInfo
@@ -173,6 +173,11 @@ class CloudStore:
         batches = [keys[start : start + size] for start in range(0, len(keys), size)]
         for start in range(0, len(batches), _DELETES_AT_ONCE):
             await asyncio.gather(*(self._delete(batch) for batch in batches[start : start + _DELETES_AT_ONCE]))
+
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        self._check(key)
+        check_conditional_delete(self.info)
+        raise AssertionError("a bucket says that it has a conditional delete")
 
     async def _delete(self, keys: tuple[str, ...]) -> None:
         """One request."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 import time
 from pathlib import Path
 
 # On Darwin fsync leaves the data in the drive's own cache, and this does not.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+_EMPTYINGS = 5
 
 
 class Disk:
@@ -52,6 +56,29 @@ class Disk:
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)  # noqa: PTH108
+
+    def make_folder(self, path: Path) -> int:
+        """Make a folder that must not exist, and leave it open."""
+        path.mkdir()
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def remove(self, path: Path) -> None:
+        """Remove a temporary file or folder. Its owner may put something into a folder meanwhile, once."""
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            self.unlink(path)
+            return
+        for _ in range(_EMPTYINGS):
+            for name in os.listdir(path):  # noqa: PTH208
+                with contextlib.suppress(FileNotFoundError):
+                    self.unlink(path / name)
+            try:
+                path.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            else:
+                return
+        raise OSError(errno.ENOTEMPTY, f"{path.name} is being filled as fast as it is emptied")
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)

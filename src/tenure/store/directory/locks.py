@@ -3,16 +3,26 @@
 The kernel drops a lock when its holder dies, so none is ever stuck. A holder that is *frozen* (SIGSTOP) keeps its lock;
 it is passed by:
 
-- What a holder may do under the lock is rename its own temporary file over the target, and that file exists before the
-  lock is asked for.
+- What a holder may do under the lock is rename (or link) its own temporary file over the target, or rename the target
+  into its own temporary folder; and that file or folder exists before the lock is asked for.
 - Who has waited for longer than `patience` starts the stripe's next generation: a new lock file.
 - Whoever acts under a generation that is not the first has, since it got that generation's lock for the first time,
-  removed every temporary file of the stripe but its own. When the frozen holder wakes, its rename fails because its
-  file is gone: it knows that it changed nothing, and starts again under the new generation. (The one who started the
-  generation cannot do this for all: it may be killed before it has.)
+  removed every temporary file and folder of the stripe but its own. When the frozen holder wakes, its rename fails
+  because one of its two names is gone: it knows that it changed nothing, and starts again under the new generation.
+  (The one who started the generation cannot do this for all: it may be killed before it has.)
 - Who gets a lock looks whether a newer generation exists, and moves there if so. So of the holders of an old
   generation only one that looked before the new one was started can still act, and its file existed by then and is
   gone.
+- A folder goes when it is empty: what a holder moved into it until then was removed before anybody acted under the new
+  generation, and nothing can be moved into it afterwards.
+
+An unconditional delete unlinks under the lock, which is *not* safe in this way; it need not be, because whoever calls
+it promises that the key is never written again.
+
+Each stripe has a floor, a file whose time is that of the newest version that was ever discarded there. It too is
+changed only by a holder's rename of its own temporary file. Once there is one, a create takes the lock and is stamped
+above it, so that a key that comes back has no version that it had before. (A create that was under way before the first
+discard of its stripe goes by the wall clock, in nanoseconds.)
 """
 
 from __future__ import annotations
@@ -51,9 +61,13 @@ class StripedLocks:
                 stripe, generation = int(ours[1], 16), int(ours[2])
                 self._generation[stripe] = max(self._generation[stripe], generation)
 
+    def floor(self, stripe: int) -> Path:
+        """The file whose modification time no new object of the stripe may be at or below, if there is one."""
+        return self._folder / f"{stripe:02x}.floor"
+
     @contextlib.contextmanager
     def hold(self, stripe: int, own_file: Path | None) -> Iterator[None]:
-        """Hold the stripe's lock; `own_file` is the temporary file that this holder will rename, if it has one."""
+        """Hold the stripe's lock; `own_file` is the temporary file or folder that this holder will use, if any."""
         mine = self._threads[stripe]
         if not mine.acquire(timeout=5 * self._patience):
             # Another thread of this process works here; if it is stuck in the kernel, so is the disk.
@@ -103,7 +117,7 @@ class StripedLocks:
         for path in self._temporary.glob(f"{stripe:02x}.*"):
             if path != own_file:
                 with contextlib.suppress(FileNotFoundError):
-                    self._disk.unlink(path)
+                    self._disk.remove(path)
         self._disarmed[stripe] = generation
 
     def _path(self, stripe: int, generation: int) -> Path:

@@ -10,6 +10,15 @@ Not guaranteed: that a network file system keeps these promises between hosts. I
 
 The version of an object is its file's modification time, which every write moves forward. A file's content is exactly
 the body: `cat` shows it.
+
+`discard` is as safe against frozen processes as `replace`. An unlink would not be: a process that has compared, was
+frozen, and was passed by (locks.py) would remove what was written meanwhile. So the file is *renamed* into a temporary
+folder of the one who discards. That folder exists before the lock is asked for, and whoever passes by a frozen holder
+removes it: the rename then fails for want of its folder, as that of a frozen `replace` fails for want of its file. The
+rename takes the object away atomically, whole and without a trace, so nothing but `discard` has to know of it: a create
+links onto a name that is free. Killed before the rename, nothing happened; killed after it, the object is gone, and the
+folder that it lies in is swept. That a key which comes back gets none of its old versions is the work of the stripe's
+floor, which is raised before the rename: killed between the two, a floor that is too high harms nobody.
 """
 
 from __future__ import annotations
@@ -80,7 +89,9 @@ class DirectoryStore:
         self._disk = disk if disk is not None else Disk()
         self._temporary = root / TEMPORARY
         self._guard = OpenGuard(f"the directory store {root}")
-        self.info = StoreInfo(provider="file", url=root.as_uri(), dialect={"versions": "modification time"})
+        self.info = StoreInfo(
+            provider="file", url=root.as_uri(), dialect={"versions": "modification time"}, conditional_delete=True
+        )
         if access is Access.READ_WRITE:
             self._prepare(lock_patience)
         elif not root.is_dir():
@@ -120,6 +131,10 @@ class DirectoryStore:
             batch = keys[start : start + _PAGE]
             await self._run("delete", batch[0], lambda batch=batch: self._delete(batch))  # type: ignore[misc]
 
+    async def discard(self, key: str, expected: Version) -> Outcome:
+        self._check(key)
+        return await self._conditional("discard", key, lambda: self._discard(key, expected))
+
     async def aclose(self) -> None:
         self._guard.close()
         self._threads.shutdown(wait=False)
@@ -153,7 +168,7 @@ class DirectoryStore:
         target = self._root / file_of(key)
         for _ in range(_RESTARTS):
             self._make_folders(target.parent)
-            with self._temporary_file(key, body, later_than=_modified_ns(target)) as temporary:
+            with self._temporary_file(key, body, later_than=self._newest_ns(key, target)) as temporary:
                 if self._swap(key, temporary, target, expected=None):
                     self._sync_folder(target.parent)
                     return _version(temporary.modified_ns)
@@ -164,9 +179,13 @@ class DirectoryStore:
         for _ in range(_RESTARTS):
             if target.exists():
                 return Rejected()
-            with self._temporary_file(key, body) as temporary:
+            floor_ns = _modified_ns(self._locks.floor(stripe_of(key)))
+            with self._temporary_file(key, body, later_than=floor_ns) as temporary:
                 try:
-                    self._disk.link(temporary.path, target)
+                    if floor_ns is None:
+                        self._disk.link(temporary.path, target)
+                    else:
+                        self._link_above_floor(key, temporary, target)
                 except FileExistsError:
                     return Rejected()
                 except FileNotFoundError:  # the folder, or our file: see locks.py
@@ -181,7 +200,7 @@ class DirectoryStore:
         for _ in range(_RESTARTS):
             if not self._has(target, expected):
                 return Rejected()  # spares a doomed write its fsync
-            with self._temporary_file(key, body, later_than=_modified_ns(target)) as temporary:
+            with self._temporary_file(key, body, later_than=self._newest_ns(key, target)) as temporary:
                 if self._swap(key, temporary, target, expected):
                     self._sync_folder(target.parent)
                     return Applied(_version(temporary.modified_ns))
@@ -192,17 +211,68 @@ class DirectoryStore:
         with self._locks.hold(stripe_of(key), temporary.path):
             if expected is not None and not self._has(target, expected):
                 return False
-            current_ns = _modified_ns(target)
-            if current_ns is not None and temporary.modified_ns <= current_ns:
-                # Somebody wrote since we looked, or the wall clock went back; versions must not.
-                temporary.modified_ns = current_ns + 1
-                self._disk.stamp(temporary.descriptor, temporary.modified_ns)
-                self._disk.sync_file(temporary.descriptor)
+            self._move_forward(temporary, self._newest_ns(key, target))
             try:
                 self._disk.rename(temporary.path, target)
             except FileNotFoundError:
                 return False
             return True
+
+    def _link_above_floor(self, key: str, temporary: _Temporary, target: Path) -> None:
+        """Link the file onto a name that is free, with a version that the key never had."""
+        with self._locks.hold(stripe_of(key), temporary.path):
+            self._move_forward(temporary, _modified_ns(self._locks.floor(stripe_of(key))))
+            self._disk.link(temporary.path, target)
+
+    def _move_forward(self, temporary: _Temporary, newest_ns: int | None) -> None:
+        """Somebody may have written since we looked, or the wall clock gone back; versions must not."""
+        if newest_ns is not None and temporary.modified_ns <= newest_ns:
+            temporary.modified_ns = newest_ns + 1
+            self._disk.stamp(temporary.descriptor, temporary.modified_ns)
+            self._disk.sync_file(temporary.descriptor)
+
+    def _newest_ns(self, key: str, target: Path) -> int | None:
+        """What a new version of the key has to be later than."""
+        current_ns, floor_ns = _modified_ns(target), _modified_ns(self._locks.floor(stripe_of(key)))
+        return current_ns if floor_ns is None else max(current_ns or 0, floor_ns)
+
+    def _discard(self, key: str, expected: Version) -> Outcome:
+        target = self._root / file_of(key)
+        for _ in range(_RESTARTS):
+            if not self._has(target, expected):
+                return Rejected()
+            with contextlib.suppress(FileNotFoundError), self._temporary_folder(key) as folder:  # swept: start again
+                if self._take_away(key, folder, target, expected):
+                    self._sync_folder(target.parent)
+                    self._prune(target.parent)
+                    return Applied(expected)
+        return Unknown(StoreUnavailable(self._kept_starting_again("discard", key)))
+
+    def _take_away(self, key: str, folder: Path, target: Path, expected: Version) -> bool:
+        """Rename the target into our folder if it is as expected. False: nothing was removed, look again."""
+        stripe = stripe_of(key)
+        with self._locks.hold(stripe, folder):
+            current_ns = _modified_ns(target)
+            if current_ns is None or not expected.matches(_version(current_ns)):
+                return False
+            floor = self._locks.floor(stripe)
+            if (_modified_ns(floor) or 0) < current_ns:
+                self._raise_floor(folder / "floor", floor, current_ns)
+            try:
+                self._disk.rename(target, folder / "body")
+            except FileNotFoundError:
+                return False
+            return True
+
+    def _raise_floor(self, own_file: Path, floor: Path, modified_ns: int) -> None:
+        descriptor = self._disk.write_new(own_file, b"")
+        try:
+            self._disk.stamp(descriptor, modified_ns)
+            self._disk.sync_file(descriptor)
+        finally:
+            self._disk.close(descriptor)
+        self._disk.rename(own_file, floor)
+        self._disk.sync_folder(floor.parent)
 
     def _make_folders(self, folder: Path) -> None:
         """Make a write's folders; if one is pruned meanwhile, the write finds out and starts again."""
@@ -271,14 +341,28 @@ class DirectoryStore:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(path)
 
+    @contextlib.contextmanager
+    def _temporary_folder(self, key: str) -> Iterator[Path]:
+        path = self._temporary / f"{stripe_of(key):02x}.{self._draw_id()}"
+        try:
+            descriptor = self._disk.make_folder(path)
+            try:
+                self._disk.try_lock(descriptor)  # tells sweepers that somebody is alive behind this folder
+                yield path
+            finally:
+                self._disk.unlock(descriptor)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.remove(path)
+
     def _sweep(self) -> None:
-        """Remove the temporary files of processes that died. Removing one too many is harmless: see locks.py."""
+        """Remove what processes that died have left. Removing a file or folder too many is harmless: see locks.py."""
         for path in self._temporary.iterdir():
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     if self._disk.try_lock(descriptor):
-                        self._disk.unlink(path)
+                        self._disk.remove(path)
                 finally:
                     self._disk.unlock(descriptor)
 
