@@ -14,11 +14,24 @@
     │   ├── WorkerReplaced            a newer process start uses this worker id
     │   ├── RequestRefused            the leader, or its mandate, says no to a step-down or transfer
     │   │   └── RequestNotAnswered    nothing has come of it yet
+    │   ├── LockError                 a lock cannot be had or kept: its record is damaged, its database closed
+    │   │   ├── LockLost              a lock is not held any more, or not for long enough
+    │   │   └── LockTimeout           a lock was not to be had in the time given
+    │   ├── CommandStillRunning       an OS command was killed, and something of it has not ended
     │   └── SchemaTooNew              the bucket was written by a newer tenure
+    ├── Conflict                      the record is not what was expected, because others wrote it: nothing was written
+    ├── Damaged                       an object, or its value, is not what should lie there: nothing was changed
+    ├── RecordError                   a record of a resource: `resource` and `id` say which
+    │   ├── RecordNotFound (LookupError)  there is none, or it was deleted
+    │   ├── RecordConflict (Conflict)     somebody else wrote first: `expected` and `found` versions
+    │   │   └── RecordExists          an insert under an id that is taken
+    │   ├── InvalidRecord (ValueError)    data that cannot be stored, or does not fit the schema; names the field
+    │   └── DamagedRecord (Damaged)   what is stored is no record, or does not fit the schema
     └── StoreError                    the store said no, or said nothing
         ├── NotFound                  there is no such key
         ├── BodyTooLarge              a body over the store's limit, refused before it is sent or read
         ├── ReadOnlyStore             a write through a store opened for reading
+        ├── NoConditionalDelete       `discard` on a store that has none
         ├── StoreUnavailable          no usable answer: unreachable, timed out, throttled, 5xx
         │   ├── WriteUnknown          a write got no decisive answer: it may have happened, or may still
         │   └── ServerError           it answered, with an error of its own (5xx)
@@ -102,8 +115,80 @@ class RequestNotAnswered(RequestRefused):
     """A step-down or transfer was asked for, and nothing has come of it yet."""
 
 
+class LockError(CoordinationError):
+    """A lock cannot be had or kept."""
+
+
+class LockLost(LockError):
+    """A lock is not held any more, or not for as long as was asked for."""
+
+
+class LockTimeout(LockError):
+    """A lock was not to be had in the time given."""
+
+
+class CommandStillRunning(CoordinationError):
+    """An OS command was told to end and killed, and `pids` of its process tree have not ended: they hang in a system
+    call, or run as another user. Nobody else may be assumed to run alone until they have."""
+
+    def __init__(self, program: str, pids: Sequence[int]) -> None:
+        named = ", ".join(str(pid) for pid in pids) or "unknown"
+        super().__init__(
+            f"{program!r} was killed and has not ended (pids {named}): it hangs in a system call or is another user's"
+        )
+        self.program = program
+        self.pids = tuple(pids)
+
+    def __reduce__(self) -> tuple[type[CommandStillRunning], tuple[str, tuple[int, ...]]]:
+        return (CommandStillRunning, (self.program, self.pids))
+
+
 class SchemaTooNew(CoordinationError):
     """The bucket was written by a newer tenure: update this process."""
+
+
+class Conflict(TenureError):
+    """A record is not what the write expected, because somebody else wrote it: nothing was written."""
+
+
+class Damaged(TenureError):
+    """An object, or the value in it, is not what should lie there: nothing was changed."""
+
+
+class RecordError(TenureError):
+    """Something about one record of a resource."""
+
+    def __init__(self, message: str, *, resource: str = "", id: str = "") -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.id = id
+
+
+class RecordNotFound(RecordError, LookupError):
+    """There is no such record, or it was deleted."""
+
+
+class RecordConflict(RecordError, Conflict):
+    """The record is not in the version that was expected: somebody else wrote first, and nothing was changed."""
+
+    def __init__(
+        self, message: str, *, resource: str = "", id: str = "", expected: int | None = None, found: int | None = None
+    ) -> None:
+        super().__init__(message, resource=resource, id=id)
+        self.expected = expected
+        self.found = found
+
+
+class RecordExists(RecordConflict):
+    """A record cannot be inserted under an id that is taken."""
+
+
+class InvalidRecord(RecordError, ValueError):
+    """Data that cannot be stored, or that does not fit the schema; nothing was sent."""
+
+
+class DamagedRecord(RecordError, Damaged):
+    """What is stored is no record of tenure's, or does not fit the schema. It is left as it is."""
 
 
 class StoreError(TenureError):
@@ -129,12 +214,20 @@ class ReadOnlyStore(StoreError):
     """A write was tried through a store that was opened for reading only."""
 
 
+class NoConditionalDelete(StoreError):
+    """The store cannot remove an object only if it has a certain version."""
+
+
 class StoreUnavailable(StoreError):
     """The store gave no usable answer."""
 
 
 class WriteUnknown(StoreUnavailable):
-    """A write got no decisive answer: it may have happened, or may still."""
+    """A write got no decisive answer: it may have happened, or may still. `record_id`: of which record, if of one."""
+
+    def __init__(self, message: str, *, record_id: str | None = None) -> None:
+        super().__init__(message)
+        self.record_id = record_id
 
 
 class ServerError(StoreUnavailable):

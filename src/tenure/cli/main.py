@@ -16,6 +16,7 @@ from tenure._version import __version__
 from tenure.cli.audit import audit_command
 from tenure.cli.demo import demo
 from tenure.cli.doctor import doctor
+from tenure.cli.gc import gc
 from tenure.cli.simulate import simulate
 from tenure.cli.status import status
 from tenure.cli.step_down import step_down
@@ -39,7 +40,7 @@ def cli(debug: bool) -> None:
     _settings["debug"] = debug
 
 
-for command in (doctor, demo, status, step_down, transfer, audit_command, simulate):
+for command in (doctor, demo, status, step_down, transfer, audit_command, simulate, gc):
     cli.add_command(command)
 
 
