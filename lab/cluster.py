@@ -68,7 +68,9 @@ class Cluster:
     folder: Path
     namespace: str = "default"
     options: Sequence[str] = ()
-    """Further arguments of every `lab.believer`."""
+    """Further arguments of every process."""
+    module: str = "lab.believer"
+    """What each of them runs; `lab.supervised` takes the same arguments."""
     running: list[Believer] = field(default_factory=list)
     logs: list[Path] = field(default_factory=list)
     _numbers: Any = field(default_factory=itertools.count)
@@ -77,7 +79,7 @@ class Cluster:
         stem = f"{self.namespace}-{name}-{next(self._numbers)}"
         log, output = self.folder / f"{stem}.log", self.folder / f"{stem}.out"
         command = [
-            *(sys.executable, "-m", "lab.believer", self.url, "--worker-id", name, "--log", str(log)),
+            *(sys.executable, "-m", self.module, self.url, "--worker-id", name, "--log", str(log)),
             *("--namespace", self.namespace, *self.options, *options),
         ]
         believer = Believer(name, spawn(command, output, env, cwd=ROOT), log, output)
@@ -154,6 +156,11 @@ class Cluster:
                 return leaders[0]
             await asyncio.sleep(0.02)
         raise AssertionError(f"no leader, or not all joined, within {seconds} s:\n{self.tail()}")
+
+    def programs_verdict(self) -> Verdict:
+        """The same of the programs that `lab.supervised` runs."""
+        logs = [log.with_name(f"{log.name}.program") for log in self.logs]
+        return judge_logs([log for log in logs if log.exists()])
 
     def verdict(self, events_ns: Sequence[int] = ()) -> Verdict:
         try:

@@ -17,6 +17,7 @@ import pytest
 from lab.endpoint import S3Endpoint
 from lab.fault_proxy import FaultProxy, ProxiedRequest
 from tenure import CoordinatorConfig, Database
+from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.store.url import parse_url
 
 WORKERS = ("ada", "ben", "cyd")
@@ -28,17 +29,19 @@ WARM_UP_BEATS = 6
 pytestmark = pytest.mark.slow
 
 
-class Plugin:
-    """The least that can be subscribed."""
+class Counted(CoordinatorPlugin):
+    """One of many in a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: CoordinatorConfig) -> None:
+        super().__init__(config=settings, skip_cold_start=True, coordinator_work_interval=0.5)
         self.epochs: list[int] = []
+        self.worked = 0
 
-    async def on_become_coordinator(self, lead: Any) -> None:
-        self.epochs.append(lead.epoch)
+    async def on_become_coordinator(self) -> None:
+        self.epochs.append(self.epoch)
 
-    async def on_stop_being_coordinator(self) -> None:
-        pass
+    async def coordinator_work(self) -> None:
+        self.worked += 1
 
 
 def config(**changes: Any) -> CoordinatorConfig:
@@ -62,16 +65,18 @@ async def count(
     async with AsyncExitStack() as stack:
         proxies: dict[str, FaultProxy] = {}
         coordinators: dict[str, Any] = {}
-        subscribed: list[Plugin] = []
+        used: list[Counted] = []
         for name in WORKERS:
             proxy = proxies[name] = FaultProxy(endpoint.url)
             url = endpoint.store_url("tests", prefix, endpoint=proxy.start())
             stack.callback(proxy.stop)
             database = await stack.enter_async_context(Database(url, worker_id=name))
             coordinators[name] = coordinator = await database.get_global_coordinator("default", config=settings)
-            for _ in range(plugins):
-                subscribed.append(Plugin())
-                coordinator.subscribe(subscribed[-1])
+            made = [Counted(settings) for _ in range(plugins)]
+            used += made
+            # All at once: there is one coordinator all the same.
+            await asyncio.gather(*(database.use_plugin(plugin, f"p{n}") for n, plugin in enumerate(made)))
+            assert {id(plugin.coordinator) for plugin in made} == {id(coordinator)}
         for coordinator in coordinators.values():
             await coordinator.start()
         async with asyncio.timeout(30):
@@ -82,12 +87,13 @@ async def count(
         before = {name: len(proxy.requests) for name, proxy in proxies.items()}
         started = time.monotonic()
         await asyncio.sleep(BEATS * HEARTBEAT)
-        made = {name: proxy.requests[before[name] :] for name, proxy in proxies.items()}
+        requests = {name: proxy.requests[before[name] :] for name, proxy in proxies.items()}
         elapsed = time.monotonic() - started
         assert elapsed < (BEATS + 1) * HEARTBEAT, "this machine is too slow to count by time"
         assert coordinators[leader].is_leader(), "leadership changed while nothing happened"
-        assert len([plugin for plugin in subscribed if plugin.epochs]) == plugins, "the leader's plugins were not told"
-        counted = {name: Counter(map(verb, requests)) for name, requests in made.items()}
+        assert len([plugin for plugin in used if plugin.epochs]) == plugins, "the leader's plugins were not told"
+        assert all(plugin.worked for plugin in used if plugin.epochs), "a plugin did no work"
+        counted = {name: Counter(map(verb, sent)) for name, sent in requests.items()}
         for coordinator in coordinators.values():
             await coordinator.stop()
     # The busier of the followers is the standby.
@@ -112,7 +118,7 @@ async def count_side_by_side(
     )
 
 
-@pytest.mark.req("EL-2")
+@pytest.mark.req("EL-2", "DB-1")
 async def test_requests_do_not_depend_on_the_number_of_plugins(
     ministack: S3Endpoint, url_of: Callable[[str], str]
 ) -> None:
