@@ -68,6 +68,8 @@ class PluginHost(Protocol):
         self, namespace: str = "default", *, config: CoordinatorConfig | None = None
     ) -> GlobalCoordinatorService: ...
 
+    def plugin_storage(self, slug: str, name: str) -> Any: ...
+
 
 class CoordinatorPlugin:
     """Leader-only work. Override any of the three hooks; all may be plain functions or coroutines.
@@ -210,6 +212,11 @@ class CoordinatorPlugin:
     @property
     def worker_id(self) -> str:
         return self._coordinator.worker_id if self._coordinator is not None else self._attached().worker_id
+
+    @property
+    def storage(self) -> Any:
+        """The `PluginStorage` of this instance: keys and values that no other plugin sees."""
+        return self._attached().plugin_storage(self.slug, self.name)
 
     @property
     def lead(self) -> Lead | None:

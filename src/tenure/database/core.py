@@ -11,14 +11,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, overload
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
+from tenure.coordinator.lock import DistributedLock
+from tenure.coordinator.lock.keeper import LockKeeper
+from tenure.coordinator.lock.lock import DEFAULT_TTL
 from tenure.coordinator.service import GlobalCoordinatorService
+from tenure.database.resource import Resource
+from tenure.database.storage import PluginStorage
+from tenure.database.time import StoreTime
 from tenure.entropy import NewId, Random, new_id
 from tenure.errors import ConfigConflict, ConfigError, TenureError
 from tenure.store import Metered, Store, Usage, open_store
@@ -46,6 +53,7 @@ class Plugin(Protocol):
 
 
 AnyPlugin = TypeVar("AnyPlugin", bound=Plugin)
+D = TypeVar("D")
 
 
 class Database:
@@ -75,6 +83,9 @@ class Database:
         self._store: Metered | None = None
         self._coordinators: dict[str, GlobalCoordinatorService] = {}
         self._plugins: dict[tuple[str, str], Plugin] = {}
+        self._resources: dict[str, Resource[Any]] = {}
+        self._keeper: LockKeeper | None = None
+        self._time: StoreTime | None = None
         self._connecting = asyncio.Lock()
         if worker_id is not None:
             CoordinatorConfig(worker_id=worker_id)  # refuses an id that cannot be one, before anything is opened
@@ -90,11 +101,15 @@ class Database:
         return self
 
     async def disconnect(self) -> None:
-        """Stop every plugin and every coordinator, releasing what they lead, and close the store."""
+        """Stop every plugin and every coordinator, give back every lock, and close the store."""
         await self._stop_plugins()
+        keeper, self._keeper = self._keeper, None
+        self._resources, self._time = {}, None
         coordinators, self._coordinators = list(self._coordinators.values()), {}
         try:
             await asyncio.gather(*(coordinator.close() for coordinator in coordinators))
+            if keeper is not None:
+                await keeper.aclose()
         finally:
             store, self._store = self._store, None
             if store is not None:
@@ -163,6 +178,67 @@ class Database:
             self._plugins.pop(key, None)
             raise
         return plugin
+
+    @overload
+    def resource(self, name: str, schema: None = None, *, reuse_ids: bool = True) -> Resource[dict[str, Any]]: ...
+    @overload
+    def resource(self, name: str, schema: type[D], *, reuse_ids: bool = True) -> Resource[D]: ...
+    def resource(self, name: str, schema: type[Any] | None = None, *, reuse_ids: bool = True) -> Resource[Any]:
+        """The collection of JSON records called `name`; the same object for the same name.
+
+        `schema`: a msgspec Struct or dataclass that every record must fit. `reuse_ids=False` promises, for the whole
+        fleet, that an id is never inserted again after its record was deleted.
+        """
+        store = self._connected()
+        existing = self._resources.get(name)
+        if existing is None:
+            existing = self._resources[name] = Resource(
+                store, name, schema, reuse_ids=reuse_ids, clock=self.clock, draw_id=self.draw_id
+            )
+        elif (existing.schema, existing.reuse_ids) != (schema, reuse_ids):
+            raise ConfigConflict(
+                f"resource {name!r} was opened with schema {existing.schema} and reuse_ids={existing.reuse_ids}, and "
+                f"now with schema {schema} and reuse_ids={reuse_ids}: use the same for all of a process"
+            )
+        return existing
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: float | timedelta = DEFAULT_TTL,
+        timeout: float | timedelta | None = None,
+        owner: str | None = None,
+    ) -> DistributedLock:
+        """A lock that one process of the fleet holds at most.
+
+            async with db.lock("nightly-report", ttl=30) as held:
+                await write_report(fencing_token=held.token)
+
+        Its holder renews it by itself; after a holder died, it is free again when `ttl` seconds have passed. `timeout`
+        bounds the wait of `async with`, and `owner` (by default this worker) is what others are told.
+        """
+        store = self._connected()
+        if self._keeper is None:
+            self._keeper = LockKeeper(clock=self.clock)
+        return DistributedLock(
+            store,
+            name,
+            ttl=ttl,
+            timeout=timeout,
+            owner=owner if owner is not None else self.worker_id,
+            clock=self.clock,
+            random=self.random,
+            draw_id=self.draw_id,
+            keeper=self._keeper,
+        )
+
+    def plugin_storage(self, slug: str, name: str) -> PluginStorage:
+        """The keys and values of one plugin instance, apart from those of every other."""
+        store = self._connected()
+        if self._time is None:
+            self._time = StoreTime(store, clock=self.clock, draw_id=self.draw_id)
+        return PluginStorage(store, slug, name, clock=self.clock, draw_id=self.draw_id, time=self._time)
 
     @property
     def plugins(self) -> dict[tuple[str, str], Plugin]:
