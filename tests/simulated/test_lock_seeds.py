@@ -1,0 +1,343 @@
+"""A lock under random trouble in simulated time, judged on true time; and locks that are broken on purpose.
+
+`lock_fleet` says what must hold. Each broken variant leaves out one rule, and must be found out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tenure.coordinator.lock.records import LockRecord, decode_lock
+from tenure.errors import LockError, LockTimeout, SchemaTooNew
+from tests.simulated import lock_variants
+from tests.simulated.lock_fleet import KEY, KINDS, NAME, LockFleet, Node, Violation, lock_fleet, run_seed
+
+SEEDS = 16
+MORE_SEEDS = 400
+FIRST_SEEDS = {"clock-after-send": 1008}
+"""Where it takes long to find out, it begins not long before."""
+
+
+def run_seeds(first: int, count: int) -> None:
+    hits: Counter[str] = Counter()
+    ends: Counter[str] = Counter()
+    network: Counter[str] = Counter()
+    strikes: Counter[str] = Counter()
+    grants = 0
+    for seed in range(first, first + count):
+        try:
+            fleet = run_seed(seed)
+        except Violation as violation:
+            raise AssertionError(f"seed {seed}: {violation}") from violation
+        hits += fleet.hit
+        network += fleet.network.hits
+        grants += len(fleet.grants)
+        strikes += Counter({kind: count for (kind, _), count in fleet.world.strikes.items()})
+        for node in fleet.nodes:
+            ends += node.ends
+    print(f"\n{count} seeds, {grants} grants, {dict(ends)}")
+    assert set(KINDS) <= set(hits), f"never done: {set(KINDS) - set(hits)}"
+    for fault in ("lost_request", "lost_reply", "repeated", "slow_request", "slow_reply", "cut", "cut_reply", "outage"):
+        assert network[fault], f"the network never did {fault}"
+    for told in ("applied", "rejected", "unknown", "late_landing_applied", "late_landing_rejected", "timeout"):
+        assert network[told], f"there was never a {told}"
+    for strike in ("crash", "freeze", "suspend"):
+        assert strikes[strike] >= count / 3, f"hardly a {strike}"
+    for end in ("released", "lost", "timeout", "still ours", "tried"):
+        assert ends[end], f"no acquisition ended as {end!r}"
+    assert grants > 50 * count
+
+
+@pytest.mark.req("DB-4", "EF-9")
+def test_never_two_holders_and_tokens_rise() -> None:
+    run_seeds(0, SEEDS)
+
+
+@pytest.mark.slow
+@pytest.mark.req("DB-4", "EF-9")
+def test_never_two_holders_and_tokens_rise_in_many_worlds() -> None:
+    run_seeds(10_000, MORE_SEEDS)
+
+
+@pytest.mark.parametrize("name", sorted(lock_variants.VARIANTS))
+def test_a_missing_rule_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, attribute, replacement in lock_variants.VARIANTS[name]():
+        monkeypatch.setattr(owner, attribute, replacement)
+    first = FIRST_SEEDS.get(name, 1000)
+    for seed in range(first, first + 40):
+        try:
+            run_seed(seed)
+        except Violation:
+            return
+    raise AssertionError(f"{name} went unnoticed")
+
+
+# What random trouble meets too rarely
+
+
+def hold(fleet: LockFleet, node: Node) -> None:
+    """Have `node` hold the lock, and nothing else happen."""
+    task = node.host.start(node.lock.acquire())
+    fleet.run(1.0)
+    assert task.done()
+    assert node.believing()
+
+
+def takeover(fleet: LockFleet, node: Node, within: float) -> float:
+    """Seconds until `node`, which waits, has it."""
+    began = fleet.world.now
+    node.host.start(node.lock.acquire())
+    while not node.believing():
+        fleet.run(0.01)
+        if fleet.world.now - began > within:
+            raise Violation(f"not taken over within {within:g} s")
+    return fleet.world.now - began
+
+
+def slow_holder_and_fast_waiter() -> None:
+    """At the very edge of what clocks may do, and a waiter that sees the last renewal the moment it is written."""
+    for instant in range(14):
+        with lock_fleet(instant, busy=False) as fleet:
+            holder, waiter = sorted(fleet.nodes, key=lambda node: node.host.machine.rate)[:: len(fleet.nodes) - 1]
+            assert (holder.host.machine.rate, waiter.host.machine.rate) == (0.99, 1.01)
+            holder.ttl = 60.0  # two percent of it are more than a look takes to come round
+            holder.host.crash()
+            holder.start()
+            hold(fleet, holder)
+            waiter.host.start(waiter.lock.acquire())
+            fleet.run(19.0 + instant * 0.3)
+            fleet.network.cut(holder.name)
+            fleet.run(1.5 * holder.ttl)
+            assert waiter.grants == 1
+
+
+def renewal_counted_from_the_wrong_sending() -> None:
+    """A renewal lands, and the store answers it with an error, and the look at it too; a later one is turned down; then
+    the way to the store is cut, at any instant around that."""
+    for instant in range(60):
+        with lock_fleet(instant, busy=False) as fleet:
+            holder, waiter = fleet.nodes[0], fleet.nodes[1]
+            hold(fleet, holder)
+            waiter.host.start(waiter.lock.acquire())
+            written = len(_renewals(fleet, holder))
+            fleet.network.change(holder.name, server_error=1.0)
+            while len(_renewals(fleet, holder)) == written:
+                fleet.run(0.01)
+            fleet.run(0.3 * holder.ttl)  # others were sent by now, and landed nowhere
+            fleet.network.reset(holder.name)
+            fleet.run(0.005 * instant)
+            fleet.network.cut(holder.name)
+            fleet.run(2 * holder.ttl)
+
+
+def _renewals(fleet: LockFleet, node: Node) -> list[str]:
+    body = fleet.bucket.body(KEY)
+    record = decode_lock(body or b"", NAME)
+    seen: list[str] = node.__dict__.setdefault("seen", [])
+    if isinstance(record, LockRecord) and record.holder_write_id not in seen:
+        seen.append(record.holder_write_id)
+    return seen
+
+
+def dead_holder_and_an_outsider() -> None:
+    """Somebody keeps touching the record; a dead holder is not renewed by that."""
+    with lock_fleet(3, busy=False) as fleet:
+        holder, waiter = fleet.nodes[0], fleet.nodes[1]
+        hold(fleet, holder)
+        holder.host.crash()
+        for number in range(400):
+            fleet.world.call_at(fleet.world.now + 0.3 * number, fleet.touch)
+        takeover(fleet, waiter, within=holder.ttl * 1.01 / 0.99 + 0.1 + 0.2)
+
+
+DIRECTED: dict[str, tuple[Callable[[], None], Callable[[], list[lock_variants.Patch]]]] = {
+    "drift": (slow_holder_and_fast_waiter, lock_variants.no_drift),
+    "sending": (renewal_counted_from_the_wrong_sending, lock_variants.validity_by_max),
+    "outsider": (dead_holder_and_an_outsider, lock_variants.version_timed),
+}
+
+
+@pytest.mark.req("DB-4")
+@pytest.mark.parametrize("name", sorted(DIRECTED))
+def test_at_the_edge(name: str) -> None:
+    DIRECTED[name][0]()
+
+
+@pytest.mark.parametrize("name", sorted(DIRECTED))
+def test_a_rule_that_matters_at_the_edge_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, patches = DIRECTED[name]
+    for owner, attribute, replacement in patches():
+        monkeypatch.setattr(owner, attribute, replacement)
+    with pytest.raises(Violation):
+        scenario()
+
+
+# Cancelled at every await
+
+
+@pytest.mark.req("DB-4")
+@pytest.mark.parametrize("kind", ["free", "held", "dead", "lossy"])
+def test_an_acquisition_cancelled_at_any_point_leaves_nothing_behind(kind: str) -> None:
+    """At every callback of the process, from the first to the one that gives the lock to its caller."""
+    points = 0
+    # Most of a long wait is one look after another.
+    for callbacks in itertools.chain(range(1, 30), range(30, 600, 7 if kind == "lossy" else 1)):
+        with lock_fleet(5, busy=False) as fleet:
+            first, second, third = fleet.nodes[0], fleet.nodes[1], fleet.nodes[2]
+            if kind != "free":
+                hold(fleet, first)
+                if kind in ("dead", "lossy"):
+                    first.host.crash()
+                else:
+                    fleet.world.call_at(fleet.world.now + 0.6, give_back, first)
+            if kind == "lossy":  # every write lands, and no answer to it arrives
+                fleet.network.change(second.name, lost_reply=0.6)
+            done = cancelled_after(fleet, second, callbacks)
+            fleet.network.reset()
+            fleet.run(0.3 + 2 * second.ttl)
+            points += 1
+            if done:
+                break
+            assert not second.believing(), f"cancelled after {callbacks} callbacks, and it is held"
+            assert not second.entitled()
+            if kind in ("free", "held"):
+                assert takeover(fleet, third, within=0.5) < 0.5, f"{callbacks}: it had to lapse"
+            else:
+                takeover(fleet, third, within=2 * max(first.ttl, second.ttl) + 1.0)
+    else:
+        raise AssertionError("it never got the lock")
+    print(f"\n{kind}: cancelled at {points - 1} points")
+    assert points >= 5
+
+
+def give_back(node: Node) -> None:
+    node.host.start(node.tenancies[0].close())
+
+
+def cancelled_after(fleet: LockFleet, node: Node, callbacks: int) -> bool:
+    """Cancel an acquisition just after so many callbacks of its process. True: it had the lock by then."""
+    task = node.host.start(node.lock.acquire())
+    left = [callbacks]
+    check = fleet.world.on_step
+
+    def count(host: object) -> None:
+        if check is not None:
+            check(host)  # type: ignore[arg-type]
+        if host is node.host:
+            left[0] -= 1
+            if left[0] == 0 and not task.done():
+                task.cancel()
+
+    fleet.world.on_step = count
+    while left[0] > 0 and not task.done():
+        fleet.run(0.05)
+    fleet.world.on_step = check
+    fleet.run(0.0)
+    return task.done() and not task.cancelled()
+
+
+# What a damaged record does
+
+
+@pytest.mark.req("DB-4", "EF-9")
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff" * 40, b'{"schemaVersion": 1, "token": 0}'])
+def test_a_damaged_record_makes_no_holder_and_stays_as_it_is(body: bytes) -> None:
+    with lock_fleet(7, busy=False) as fleet:
+        node = fleet.nodes[0]
+        fleet.bucket.corrupt(KEY, body)
+        task = node.host.start(node.lock.acquire())
+        fleet.run(30.0)
+        with pytest.raises(LockError, match="rebuild"):
+            task.result()
+        assert fleet.bucket.body(KEY) == body
+        node.host.start(node.lock.rebuild(above=41))
+        fleet.run(1.0)
+        hold(fleet, node)
+        assert node.believing() == [42]
+
+
+def test_a_newer_record_is_left_alone() -> None:
+    with lock_fleet(7, busy=False) as fleet:
+        node = fleet.nodes[0]
+        fleet.bucket.corrupt(KEY, b'{"schemaVersion": 2, "anything": [1]}')
+        task = node.host.start(node.lock.acquire())
+        fleet.run(5.0)
+        with pytest.raises(SchemaTooNew):
+            task.result()
+
+
+@pytest.mark.req("DB-4")
+def test_a_record_that_was_rolled_back_or_removed_makes_no_holder_where_it_is_known() -> None:
+    with lock_fleet(7, busy=False) as fleet:
+        node, other = fleet.nodes[0], fleet.nodes[1]
+        hold(fleet, node)
+        old = fleet.bucket.body(KEY)
+        assert old is not None
+        node.host.start(node.tenancies[0].close())
+        fleet.run(1.0)
+        hold(fleet, other)
+        other.host.start(other.tenancies[0].close())
+        fleet.run(1.0)
+        hold(fleet, other)
+        fleet.bucket.restore(KEY, old)
+        fleet.run(2 * other.ttl)
+        assert not other.believing(), "a holder notices at its next renewal"
+        again = other.host.start(other.lock.acquire(timeout=60))
+        fleet.run(61.0)
+        with pytest.raises(LockError, match="rolled back") as refused:
+            again.result()
+        assert not isinstance(refused.value, LockTimeout)
+        fleet.bucket.remove(KEY)
+        gone = other.host.start(other.lock.acquire(timeout=60))
+        fleet.run(61.0)
+        with pytest.raises(LockError, match="gone"):
+            gone.result()
+
+
+# How long, and how dear
+
+
+@pytest.mark.req("DB-4")
+def test_takeover_after_a_crash_keeps_its_bound() -> None:
+    taken = []
+    for instant in range(30):
+        with lock_fleet(instant, busy=False) as fleet:
+            holder, waiter = fleet.nodes[0], fleet.nodes[1]
+            hold(fleet, holder)
+            waiting = waiter.host.start(waiter.lock.acquire())
+            fleet.run(1.0 + instant * 0.1)
+            holder.host.crash()
+            crashed = fleet.world.now
+            while not waiting.done():
+                fleet.run(0.01)
+                assert fleet.world.now < crashed + 60
+            poll = min(max(0.05, holder.ttl / 10), 1.0) * 1.25
+            requests = 4 * 0.020 + 0.040
+            bound = (holder.ttl * 1.01 + 0.1 + poll) / 0.99 + requests
+            assert fleet.world.now - crashed <= bound
+            taken.append((fleet.world.now - crashed) / holder.ttl)
+    print(f"\ntakeover: {min(taken):.2f} to {max(taken):.2f} ttl")
+
+
+@pytest.mark.req("DB-4")
+def test_requests_of_a_holder_and_of_a_waiter() -> None:
+    with lock_fleet(2, busy=False) as fleet:
+        holder, waiter = fleet.nodes[0], fleet.nodes[1]
+        hold(fleet, holder)
+        waiter.host.start(waiter.lock.acquire())
+        fleet.run(10.0)
+        before = fleet.network.requests.copy()
+        fleet.run(60.0)
+        asked = fleet.network.requests - before
+        held = {verb: count for (host, verb), count in asked.items() if host == holder.name}
+        waited = {verb: count for (host, verb), count in asked.items() if host == waiter.name}
+        poll = min(max(0.05, holder.ttl / 10), 1.0)
+        print(f"\nttl {holder.ttl:g} s, per minute: held {held}, waiting {waited}")
+        assert set(held) == {"replace"}
+        assert held["replace"] <= 60 / (holder.ttl / 3) * 1.02 + 1
+        assert set(waited) == {"get"}
+        assert waited["get"] <= 60 / (poll * 0.9)
