@@ -10,21 +10,53 @@ import logging
 
 from tenure._version import __version__
 from tenure.coordinator.config import CoordinatorConfig, MandateEnd
+from tenure.coordinator.hooks import HookOverrun
 from tenure.coordinator.lead import Lead
+from tenure.coordinator.lock import DistributedLock, Held
+from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.coordinator.service import GlobalCoordinatorService
-from tenure.database import Database, lead
-from tenure.errors import Fenced, LeadershipLost, TenureError, WorkerReplaced
+from tenure.database import Database, PluginStorage, Record, Resource, lead
+from tenure.errors import (
+    Conflict,
+    Fenced,
+    LeadershipLost,
+    LockLost,
+    LockTimeout,
+    RecordNotFound,
+    TenureError,
+    WorkerReplaced,
+    WriteUnknown,
+)
+from tenure.plugins.supervisor import Child, Command, Context, CoordinatorCandidate, CoordinatorSupervisor, Restart
 
 __all__ = [
+    "Child",
+    "Command",
+    "Conflict",
+    "Context",
+    "CoordinatorCandidate",
     "CoordinatorConfig",
+    "CoordinatorPlugin",
+    "CoordinatorSupervisor",
     "Database",
+    "DistributedLock",
     "Fenced",
     "GlobalCoordinatorService",
+    "Held",
+    "HookOverrun",
     "Lead",
     "LeadershipLost",
+    "LockLost",
+    "LockTimeout",
     "MandateEnd",
+    "PluginStorage",
+    "Record",
+    "RecordNotFound",
+    "Resource",
+    "Restart",
     "TenureError",
     "WorkerReplaced",
+    "WriteUnknown",
     "__version__",
     "lead",
 ]
