@@ -3,11 +3,12 @@
     python -I -S lab/stubborn.py LOG [ignore-term] [daemon] [clear] [children=N] [hop] [headless] [leave] [seconds=S]
 
 Each process of it appends lines to LOG, `PID BOOTTIME_NS`, one about every 10 ms: the last one says until when it ran.
-It ends by itself after 60 s, whatever a test forgot. `ignore-term` ignores SIGTERM; `daemon` adds a grandchild that has
-forked twice and begun a session of its own, `clear` one more that has an empty environment as well; `children=N` adds
-N, a chain of ten at a time; `hop` adds one that forks, begins a session and ends, some hundred times a second; `headless`
-adds one whose first thread has ended, which looks like a zombie and runs on; with `leave` the first process ends as
-soon as the others run.
+It ends by itself after 60 s, whatever a test forgot.
+
+`ignore-term` ignores SIGTERM. `daemon` adds a grandchild that has forked twice and begun a session of its own, `clear`
+one more that has an empty environment as well. `children=N` adds N, a chain of ten at a time. `hop` adds one that
+forks, begins a session and ends, some hundred times a second. `headless` adds one whose first thread has ended, which
+looks like a zombie and runs on. With `leave` the first process ends as soon as the others run.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterator
@@ -33,7 +34,11 @@ class Server:
         self.stop = self._server.stop
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+        first = await reader.readexactly(1)
+        if first == b"\x16":  # somebody begins to speak TLS
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            return
+        self.requests.append(first + await reader.readuntil(b"\r\n\r\n"))
         if self.hangs:
             await asyncio.sleep(60)
         writer.write(self.answer)
@@ -104,6 +109,24 @@ class TestHttp:
         verdict = await HttpCheck(server.url.replace("http://", "https://")).run(RUN)
         assert not verdict.ok
         assert verdict.detail
+
+    async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(self, tmp_path: Path) -> None:
+        key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+        command = (
+            "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+        )
+        made = await asyncio.create_subprocess_exec(
+            *command.split(), "-keyout", str(key), "-out", str(certificate), stderr=asyncio.subprocess.DEVNULL
+        )
+        assert await made.wait() == 0
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, key)
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        verdict = await HttpCheck(f"https://127.0.0.1:{port}/").run(RUN)
+        server.close()
+        assert not verdict.ok
+        assert "certificate is not accepted" in verdict.detail
 
     async def test_it_can_be_cancelled(self, server: Server) -> None:
         server.hangs = True

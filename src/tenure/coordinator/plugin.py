@@ -284,8 +284,9 @@ class CoordinatorPlugin:
 
     def emit(self, what: str, event: NamedEvent) -> None:
         """Tell listeners of `plg:{slug}:{what}`. Without coordination there is nobody to tell."""
-        if self._coordinator is not None:
-            self._coordinator.emit(PluginEvent(f"plg:{self.slug}:{what}", self.name, event))
+        coordinator = self._coordinator  # read once: this may be another thread than the one that stops the plugin
+        if coordinator is not None:
+            coordinator.emit(PluginEvent(f"plg:{self.slug}:{what}", self.name, event))
 
     # Inside
 
@@ -364,9 +365,10 @@ class CoordinatorPlugin:
     def _failed(self, hook: str, error: BaseException) -> None:
         self.hook_failures += 1
         _log.error("%s of %r failed", hook, self, exc_info=error)
-        if self._coordinator is not None:
+        coordinator = self._coordinator
+        if coordinator is not None:
             text = f"{type(error).__name__}: {error}"[:500]
-            self._coordinator.emit(HookFailed(self.namespace, self.name, hook, text))
+            coordinator.emit(HookFailed(self.namespace, self.name, hook, text))
 
     async def _await_leader(self, timeout: float) -> str:
         coordinator, clock = self.coordinator, self._attached().clock

@@ -86,6 +86,7 @@ class GlobalCoordinatorService:
         self._seats: list[Seat] = []
         self._cold_start: ColdStartPlan | None = None
         self._exit_process = exit_process
+        self._may_exit = False
         self._engine: Engine | None = None
         self._runner: Runner | None = None
         self._user_loop: asyncio.AbstractEventLoop | None = None
@@ -290,6 +291,7 @@ class GlobalCoordinatorService:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ConfigError("subscribe() must be called where an event loop runs: the hooks run on it") from None
+        self._may_exit = self._may_exit or hook_overrun is HookOverrun.EXIT
         seat = Seat(plugin, loop, prepares=cold_start is not None, overrun=hook_overrun)
         self._seats.append(seat)
         if cold_start is not None:
@@ -473,8 +475,7 @@ class GlobalCoordinatorService:
 
     def _patience(self) -> float:
         """How long leaving may take: hooks, release with a re-read, deregistration."""
-        promised = any(seat.overrun is HookOverrun.EXIT for seat in self._seats)
-        watched = self.config.lease_timeout if promised else 0.0
+        watched = self.config.lease_timeout if self._may_exit else 0.0
         return self.config.drain_timeout + 6 * self.config.request_timeout_seconds + watched
 
     def _check_started(self) -> None:

@@ -295,7 +295,7 @@ class _Watched:
         self.left = tuple(watchdog.kill_each(watchdog.descendants(self._process.pid), spared)[:_MAX_LEFT])
 
     def _listen(self) -> None:
-        # A forked copy of the pipe's other end would hide the watchdog's death. Asked first: what it said is still there.
+        # A forked copy of the pipe's other end would hide that it died. Asked first: what it said can still be read.
         has_ended = self._process.poll() is not None
         while True:
             try:
