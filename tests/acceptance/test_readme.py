@@ -9,6 +9,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import msgspec
 import pytest
 
 import tenure
@@ -19,7 +20,6 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re
 
 
 def compiled(block: str, url: str = "memory://") -> CodeType:
-    assert "s3://bucket/app" in block or "coordinator" in block or "lead." in block or "tenure.store" in block
     text = block.replace("s3://bucket/app", url)
     return compile(text, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
@@ -83,6 +83,30 @@ async def test_the_long_form_and_fenced_writes(tmp_path: Path, done: list[int]) 
         assert names["latest"] is None
         assert lead is not None
         assert await lead.claim("reports/latest") == b"..."
+
+
+async def test_plugins_children_records_and_locks(tmp_path: Path, done: list[int]) -> None:
+    class Email(msgspec.Struct):
+        to: str
+        subject: str = ""
+
+    async def write_report(token: int) -> None:
+        done.append(token)
+
+    async def send_mails() -> None:
+        await asyncio.sleep(60)
+
+    async with asyncio.timeout(30):
+        await run(block_with("class Reports"), tmp_path.as_uri(), write_report=write_report)
+        async with tenure.Database(tmp_path.as_uri()) as db:
+            names = await run(block_with("CoordinatorCandidate(children)"), "", db=db, send_mails=send_mails)
+            assert [child.name for child in names["children"]] == ["mailer", "sync"]
+            changed = Email(to="ben@example.org")
+            names = await run(
+                block_with('db.resource("emails"'), "", db=db, Email=Email, changed=changed, write_report=write_report
+            )
+            assert (await names["emails"].get(names["record"].id)).data == changed
+    assert done == [1]
 
 
 async def test_terms_and_events(tmp_path: Path, done: list[int]) -> None:
