@@ -64,12 +64,12 @@ async def hold_again_and_again(arguments: argparse.Namespace) -> None:
     log = HoldingLog(arguments.owner, arguments.log, arguments.broken)
     waits = os.open(arguments.waits, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     say("joined", owner=arguments.owner, pid=os.getpid())
+    asked_ns = boottime_ns()
     while not ended.is_set():
-        asked_ns = boottime_ns()
         try:
             held = await lock.acquire(timeout=5.0)
         except LockTimeout:
-            continue  # so that SIGTERM is seen; the watch goes on
+            continue  # so that SIGTERM is seen; the watch goes on, and so does the wait
         got_ns = boottime_ns()
         log.held = held
         log.note()
@@ -87,6 +87,7 @@ async def hold_again_and_again(arguments: argparse.Namespace) -> None:
         log.held = None
         await held.release()
         await asyncio.sleep(dice.uniform(0.0, 0.1))
+        asked_ns = boottime_ns()
     await lock.aclose()
     say("stopped", requests=store.usage().requests)
 

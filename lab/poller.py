@@ -33,7 +33,7 @@ from tenure.plugins.poll import (
 )
 from tenure.plugins.supervisor.child import Context, token_of
 
-LIMITS = {"tick": 0.2, "dispatch_within": 4.0, "pickup_within": 4.0, "allowance": 2.0}
+LIMITS: dict[str, Any] = {"tick": 0.2, "dispatch_within": 4.0, "pickup_within": 4.0, "allowance": 2.0}
 
 
 def say(what: str, **fields: object) -> None:

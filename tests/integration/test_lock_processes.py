@@ -126,10 +126,10 @@ async def test_twenty_processes_killed_and_stopped(kind: str, url_of: Callable[[
         for _ in range(20):
             holders.start()
         await waited(lambda: holders.acquired() >= 5, 60, holders)
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 400
         while holders.acquired() < 500:
             assert time.monotonic() < deadline, f"only {holders.acquired()} acquisitions\n{holders.tail()}"
-            await asyncio.sleep(dice.uniform(0.3, 2.0))
+            await asyncio.sleep(dice.uniform(1.0, 5.0))
             victim = holders.holder() if dice.random() < 0.7 else dice.choice(holders.running)[0]
             if victim is None:
                 continue

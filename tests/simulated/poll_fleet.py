@@ -33,6 +33,7 @@ LEGAL = {
     ("running", "running"),  # adopted
     ("running", "completed"),
     ("running", "failed"),
+    ("damaged", "failed"),
 }
 
 
@@ -183,13 +184,15 @@ class Polling:
         job_id = write.key.removeprefix(FOLDER + "jobs/").removesuffix(".json")
         before = decode_job(job_id, write.old) if write.old is not None else None
         after = decode_job(job_id, write.new) if write.new is not None else None
-        was = before.state.value if isinstance(before, Job) else None
+        was = before.state.value if isinstance(before, Job) else None if before is None else "damaged"
         if after is None:
             if job_id not in self.ghosts and isinstance(before, Job) and not before.state.final:
                 self.violations.append(f"{job_id} was deleted while {was}")
             self.deleted.add(job_id)
             return
         if not isinstance(after, Job):
+            if write.host == "outside":
+                return
             self.violations.append(f"{job_id} was written as {after}")
             return
         if before is None and job_id in self.deleted:

@@ -194,7 +194,7 @@ def test_an_acquisition_cancelled_at_any_point_leaves_nothing_behind(kind: str) 
                     first.host.crash()
                 else:
                     fleet.world.call_at(fleet.world.now + 0.6, give_back, first)
-            if kind == "lossy":  # every write lands, and no answer to it arrives
+            if kind == "lossy":  # what it sends happens, and most answers never arrive
                 fleet.network.change(second.name, lost_reply=0.6)
             done = cancelled_after(fleet, second, callbacks)
             fleet.network.reset()

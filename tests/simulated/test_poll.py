@@ -13,10 +13,10 @@ from tenure.plugins.poll.book import Held, PollBook
 from tenure.plugins.poll.job import Refusal, advance
 from tenure.plugins.poll.worker import PollWorker
 from tenure.store import Applied, Version
-from tests.simulated.fleet import QUICK
+from tests.simulated.fleet import QUICK, Node
 from tests.simulated.poll_fleet import FOLDER, Polling
 
-ROUGH = {
+ROUGH: dict[str, Any] = {
     "lost_request": 0.02,
     "lost_reply": 0.03,
     "late_landing": 0.03,
@@ -216,7 +216,7 @@ class TestFailover:
                 leader = polling.fleet.lead()
                 polling.fleet.run(polling.fleet.world.random.uniform(2.0, 12.0))
                 leader.host.crash_after(polling.fleet.world.random.randint(1, 200))
-                polling.fleet.until(lambda leader=leader: not leader.host.alive)
+                _until_dead(polling, leader)
                 polling.fleet.run(5)
                 polling.join(leader.name)
             polling.fleet.lead()
@@ -262,6 +262,10 @@ class TestFailover:
             leader.host.crash()
             polling.fleet.until(lambda: polling.fleet.leader is node)
             polling.fleet.until(lambda: len(polling.runs) == 2, within=60)
+
+
+def _until_dead(polling: Polling, node: Node) -> None:
+    polling.fleet.until(lambda: not node.host.alive)
 
 
 class TestRoughNetwork:
@@ -474,3 +478,126 @@ def test_a_leader_that_sees_a_higher_epoch_in_a_record_leaves_it_alone() -> None
         assert polling.job(job.id).epoch == 9
         assert polling.job(job.id).state is JobState.PENDING
         assert "epoch 9" in polling.orchestrators["a"].status().problems["web"]
+
+
+class TestDamage:
+    """What lies in a bucket is untrusted."""
+
+    @pytest.mark.parametrize("body", [b"", b"\xff\x00", b"[]", b'{"schemaVersion": 1}', b"x" * 100_000])
+    def test_a_job_that_cannot_be_read_has_failed_and_the_next_goes_on(self, body: bytes) -> None:
+        with Polling(schedules={"web": {"takes": 4.0}}) as polling:
+            polling.join("a")
+            polling.fleet.lead()
+            polling.fleet.until(lambda: polling.runs)
+            key = f"{FOLDER}jobs/{polling.runs[0][2].job_id}.json"
+            polling.fleet.bucket.corrupt(key, body)
+            polling.fleet.run(40)
+            job = polling.job(polling.runs[0][2].job_id)
+            assert job.failure is Failure.EXECUTION_ERROR
+            assert "unreadable" in job.detail
+            assert polling.workers["a"].status().late == 1
+            summary = polling.summary()
+            assert summary is not None
+            assert (summary.execution_error, summary.folded) == (1, summary.total)
+            assert summary.ok >= 2
+
+    def test_results_that_cannot_be_read_are_counted_anew_by_the_next_leader(self) -> None:
+        with Polling(orchestrator={"keep_jobs": 3}) as polling:
+            leader = polling.join("a")
+            polling.fleet.lead()
+            polling.join("b")
+            polling.fleet.run(60)
+            leader.host.crash()
+            polling.fleet.bucket.corrupt(f"{FOLDER}results/schedule=web.json", b"nonsense")
+            before = max(polling.states)
+            polling.fleet.until(lambda: polling.fleet.leader)
+            polling.fleet.run(40)
+            summary = polling.summary()
+            assert summary is not None
+            assert 3 <= summary.total < summary.folded
+            assert max(polling.states) > before, "no number is used twice"
+            assert polling.violations == []
+
+    def test_what_a_newer_tenure_wrote_is_left_alone(self) -> None:
+        with Polling(schedules={"web": {}, "db": {}}) as polling:
+            polling.fleet.bucket.corrupt(f"{FOLDER}results/schedule=web.json", b'{"schemaVersion": 9, "new": true}')
+            polling.join("a")
+            polling.fleet.lead()
+            polling.fleet.run(40)
+            assert (
+                polling.fleet.bucket.body(f"{FOLDER}results/schedule=web.json") == b'{"schemaVersion": 9, "new": true}'
+            )
+            assert "newer tenure" in polling.orchestrators["a"].status().problems["web"]
+            assert {run.schedule for _, _, run in polling.runs} == {"db"}
+
+    def test_other_peoples_objects_are_passed_over(self) -> None:
+        with Polling() as polling:
+            for key in ("jobs/x", "jobs/web-12.json", "agents/x.json", "inbox/x/y", "inbox/x", "results/x.json"):
+                polling.fleet.bucket.corrupt(FOLDER + key, b"?")
+            polling.fleet.bucket.corrupt(FOLDER + "agents/worker=zz.json", b"?")
+            polling.join("a")
+            polling.fleet.lead()
+            polling.fleet.run(40)
+            polling.check_end()
+            assert polling.finals()["completed"] >= 3
+
+
+@pytest.mark.req("SV-4")
+def test_a_schedule_that_is_no_longer_configured_brings_its_open_job_to_an_end() -> None:
+    with Polling(schedules={"web": {}, "old": {"takes": 20.0, "timeout": 30.0}}) as polling:
+        leader = polling.join("a")
+        polling.fleet.lead()
+        polling.fleet.until(lambda: any(run.schedule == "old" for _, _, run in polling.runs))
+        del polling.schedules["old"]
+        polling.join("b")
+        leader.host.crash()
+        polling.fleet.until(lambda: polling.fleet.leader)
+        polling.fleet.run(120)
+        assert polling.states["old-0000000001"][-1] == "failed"
+        assert polling.job("old-0000000001").failure is Failure.TIMEOUT
+        assert "old-0000000002" not in polling.states
+        assert polling.violations == []
+
+
+def test_a_leader_that_does_nothing_asks_for_nothing() -> None:
+    with Polling(schedules={"web": {"every": 3000.0}}, orchestrator={"sweep_interval": 3600.0}) as polling:
+        polling.join("a", executes=False)
+        polling.fleet.lead()
+        polling.join("b", leads=False)
+        polling.fleet.until(lambda: polling.finals())
+        polling.fleet.run(20)
+        asked: list[str] = []
+        polling.fleet.network.on_request = lambda host, verb, key, at: (
+            asked.append(verb) if host == "a" and key.startswith(FOLDER) else None
+        )
+        polling.fleet.run(600)
+        assert asked == []
+
+
+@pytest.mark.req("SV-4")
+def test_a_check_whose_result_and_whose_note_were_both_lost_is_not_begun_again() -> None:
+    """Its worker is cut off just as it begins, for longer than it offers its result."""
+    settings = {"allowance": 300.0}
+    with Polling(schedules={"web": {"every": 3000.0}}, orchestrator=settings) as polling:
+        polling.join("a", executes=False)
+        polling.fleet.lead()
+        polling.join("b", leads=False)
+        cut: list[float] = []
+
+        def cut_off(host: str, verb: str, key: str, at: float) -> None:
+            if not cut and host == "b" and verb == "delete" and key.startswith(FOLDER + "inbox/"):
+                cut.append(at)
+                polling.fleet.network.cut("b")
+                polling.fleet.world.call_at(at + 100.0, polling.fleet.network.heal, "b")
+
+        polling.fleet.network.on_request = cut_off
+        polling.fleet.run(90)
+        assert cut
+        assert len(polling.runs) == 1
+        assert polling.fleet.bucket.keys(FOLDER + "inbox/"), "the note is still there"
+        polling.fleet.run(60)
+        assert polling.violations == []
+        assert len(polling.runs) == 1
+        assert polling.states["web-0000000001"][-1] == "running", "until its leader gives up on it"
+        polling.fleet.run(250)
+        assert polling.states["web-0000000001"][-1] == "failed"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.metrics import CoordinatorMetrics
+from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.errors import ConfigError
 from tenure.plugins.cluster_health import ClusterHealth, Observation, Thresholds, judge
 from tenure.plugins.supervisor.child import ChildState, ChildStatus
+from tenure.store.memory import MemoryStore
 
 FINE = Observation(
     node="a",
@@ -112,3 +117,61 @@ def test_an_interval_that_cannot_work_is_refused(interval: Any) -> None:
 async def test_it_must_be_told_what_to_watch() -> None:
     with pytest.raises(ConfigError, match="observe"):
         await ClusterHealth().start()
+
+
+class StubCoordinator:
+    """Its own list of workers, and what a fresh listing shows."""
+
+    worker_id = "a"
+    namespace = "default"
+    running = True
+    config = CoordinatorConfig()
+
+    def __init__(self) -> None:
+        self.listed = ["a", "b", "c"]
+        self.fresh = ["a", "b", "c"]
+        self._real = GlobalCoordinatorService(MemoryStore())
+
+    async def get_active_workers(self, *, fresh: bool = False) -> list[str]:
+        return self.fresh if fresh else self.listed
+
+    async def get_leader(self, *, fresh: bool = False) -> str:
+        return "a"
+
+    def is_leader(self) -> bool:
+        return True
+
+    def get_epoch(self) -> int:
+        return 1
+
+    def get_metrics(self) -> CoordinatorMetrics:
+        return self._real.get_metrics()
+
+    def on(self, name: str, handler: Any) -> Any:
+        return self._real.on(name, handler)
+
+
+@pytest.mark.req("SV-3")
+async def test_a_list_that_is_older_than_what_was_seen_makes_nobody_go_down() -> None:
+    coordinator = StubCoordinator()
+    coordinator.listed = []  # what a follower had, before it took over
+    health = ClusterHealth.observe(cast(GlobalCoordinatorService, coordinator), 0.1)
+    told: list[Any] = []
+    for name in ("node:up", "node:down"):
+        health.on(name, told.append)
+    await health.start()
+    await asyncio.sleep(0.5)
+    assert told == [], "a fresh listing shows them all"
+    coordinator.listed, coordinator.fresh = ["a", "b"], ["a", "b"]
+    async with asyncio.timeout(10):
+        while not told:
+            await asyncio.sleep(0.02)
+    coordinator.listed, coordinator.fresh = ["a", "b", "d"], ["a", "b", "d"]
+    async with asyncio.timeout(10):
+        while len(told) < 2:
+            await asyncio.sleep(0.02)
+    await health.stop()
+    assert [(event.name, event.node, event.nodes) for event in told] == [
+        ("node:down", "c", ("a", "b")),
+        ("node:up", "d", ("a", "b", "d")),
+    ]

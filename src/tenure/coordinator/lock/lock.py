@@ -160,8 +160,8 @@ class DistributedLock:
         self._keeper.watch_of(self._key)  # what was seen before is forgotten
 
     async def __aenter__(self) -> Held:
-        task = asyncio.current_task()
         self._check_not_inside()
+        task = asyncio.current_task()
         held = await self.acquire(self._timeout)
         self._keeper.bodies.add((self._key, task))
         self._scopes[task] = LockScope(held)
@@ -227,6 +227,7 @@ class DistributedLock:
         return tenancy
 
     def _check_not_inside(self) -> None:
+        self._keeper.check_process()
         if (self._key, asyncio.current_task()) in self._keeper.bodies:
             raise LockError(
                 f"this task holds lock {self.name!r} already, and would wait for itself: a lock is not reentrant; pass "

@@ -113,7 +113,7 @@ class ClusterHealth:
     # Life
 
     async def start(self, context: Context | None = None) -> None:
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             raise TenureError("this ClusterHealth is running already: stop() it first")
         if context is not None:
             self._context = context
@@ -132,8 +132,11 @@ class ClusterHealth:
 
     async def wait(self) -> None:
         """Returns when it was stopped; raises what ended it."""
-        if self._task is not None:
-            await asyncio.shield(self._task)
+        task = self._task
+        if task is not None:
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
 
     async def stop(self) -> None:
         for subscription in self._subscriptions:

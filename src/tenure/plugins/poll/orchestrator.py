@@ -103,7 +103,7 @@ class PollOrchestrator:
 
     async def start(self, context: Context) -> None:
         """Take up the open jobs of whoever led before, and go on."""
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             raise TenureError(f"the polling {self._name!r} is running already: stop() it first")
         if context.coordinator is not None and not context.coordinator.config.membership:
             raise ConfigError(
@@ -114,8 +114,11 @@ class PollOrchestrator:
 
     async def wait(self) -> None:
         """Returns when it was stopped; raises what ended it."""
-        if self._task is not None:
-            await asyncio.shield(self._task)
+        task = self._task
+        if task is not None:
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
 
     async def stop(self) -> None:
         task, self._task = self._task, None

@@ -175,10 +175,11 @@ class PollWorker:
 
     async def wait(self) -> None:
         """Returns when it was stopped; raises what ended it."""
-        if self._loop_task is not None:
-            await asyncio.wait([self._loop_task])
-            if not self._loop_task.cancelled():
-                self._loop_task.result()
+        task = self._loop_task
+        if task is not None:
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
 
     def status(self) -> WorkerStatus:
         count = self._counts
@@ -297,8 +298,8 @@ class PollWorker:
             await self._drop_note(job_id, attempt)
             return
         self._remember(job_id)
-        await self._drop_note(job_id, attempt)
-        await self._execute(started, began)
+        # Both at once: a store that is slow to forget the note must not use up the check's time.
+        await asyncio.gather(self._execute(started, began), self._drop_note(job_id, attempt))
 
     def _is_ours(self, job: Job, attempt: int) -> bool:
         """Meant for this process, and not begun by it. A start whose answer was lost shows as running, and is ours."""

@@ -62,9 +62,9 @@ def candidate_config(*, eligible: bool = True, takeover_delay: float = 1.0, **ch
         "heartbeat_interval": 2.0,
         "heartbeat_jitter": 0.2,
         # A renewal that is lost, and one more try, fit in before the leader gives up; then its children have a second
-        # and a half to end.
+        # and a half to end. A watchdog ends programs a quarter of the lease before its end: the leader comes first.
         "request_timeout": 1.0,
-        "renew_deadline": 4.5,
+        "renew_deadline": 4.4,
         "worker_timeout": 8.0,
         "startup_jitter_max": 0.5,
         "standby_watch_interval": 1.0,

@@ -12,6 +12,9 @@ from tenure.plugins.supervisor.child import Command, Context, Runnable, Service,
 from tenure.plugins.supervisor.command import CommandProcess
 
 
+_KILLED_AGAIN_AFTER = 1.0
+
+
 class ChildFailed(TenureError):
     """A child ended as it should not have."""
 
@@ -221,5 +224,5 @@ class RunningCommand:
         return True
 
     async def gone(self) -> None:
-        if self._begun:
-            await self._process.wait()
+        while not await self.stop(0.0):  # it is killed again and again until it is gone
+            await self._context.clock.sleep(_KILLED_AGAIN_AFTER)
