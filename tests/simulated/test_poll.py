@@ -239,6 +239,25 @@ class TestFailover:
             assert polling.job(job_id).epoch == 2, "the new leader answers for it"
             polling.check_end()
 
+    @pytest.mark.req("SV-4")
+    def test_a_worker_that_was_chosen_and_not_told_is_told_by_the_next_leader(self) -> None:
+        with Polling() as polling:
+            leader = polling.join("a", executes=False)
+            polling.fleet.lead()
+            polling.join("b", executes=False)
+            polling.join("c", leads=False)
+
+            def crash(host: str, verb: str, key: str, at: float) -> None:
+                if host == "a" and verb == "create" and key.startswith(FOLDER + "inbox/"):
+                    polling.fleet.network.cut("a")
+                    leader.host.crash()
+
+            polling.fleet.network.on_request = crash
+            polling.fleet.until(lambda: polling.states.get("web-0000000001", [""])[-1] == "completed")
+            job = polling.job("web-0000000001")
+            assert (job.worker_id, job.attempt) == ("c", 1)
+            assert not leader.host.alive
+
     def test_the_phase_is_kept_over_a_change_of_leader(self) -> None:
         with Polling(schedules={"web": {"every": 100.0}}) as polling:
             leader = polling.join("a")

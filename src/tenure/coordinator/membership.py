@@ -239,11 +239,16 @@ class Roster:
         for start in range(0, len(unread), _AT_ONCE):
             batch = unread[start : start + _AT_ONCE]
             # All are awaited, also if one fails: nobody would hear what became of the others.
-            answers = await asyncio.gather(*map(self._body, batch), return_exceptions=True)
-            for key, body in zip(batch, answers, strict=True):
-                if isinstance(body, BaseException):
+            for key, body in zip(batch, await asyncio.gather(*map(self._try_body, batch)), strict=True):
+                if isinstance(body, StoreError):
                     raise body
                 self._bodies[key] = (live[key].size, body)
+
+    async def _try_body(self, key: str) -> Worker | StoreError | None:
+        try:
+            return await self._body(key)
+        except StoreError as error:
+            return error
 
     async def _body(self, key: str) -> Worker | None:
         try:

@@ -11,7 +11,6 @@ from tenure.errors import CommandStillRunning, TenureError
 from tenure.plugins.supervisor.child import Command, Context, Runnable, Service, takes_context
 from tenure.plugins.supervisor.command import CommandProcess
 
-
 _KILLED_AGAIN_AFTER = 1.0
 
 
