@@ -451,6 +451,14 @@ def test_a_task_of_a_former_leader_is_refused_and_counted_once(caplog: pytest.Lo
         assert "a task of epoch 2 is refused" in caplog.text
 
 
+@pytest.mark.req("EF-2")
+def test_an_epoch_that_the_coordinator_has_seen_is_known_without_any_task_of_it() -> None:
+    with fenced() as polling:
+        settle_at_epoch(polling, 3)
+        assert hand_over(polling, 1, 50) == "dispatching"
+        assert drift(polling) == 1
+
+
 @pytest.mark.req("EF-3")
 def test_a_task_of_a_higher_epoch_is_accepted_and_becomes_the_last_known() -> None:
     with fenced() as polling:
