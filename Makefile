@@ -52,6 +52,7 @@ check: venv ## Lint, check formatting, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 	$(BIN)/mypy lab tools bench
+	$(BIN)/mypy --strict examples/*.py
 	$(BIN)/python tools/layers.py src/tenure
 
 format: venv ## Format the code and fix what the linter can fix

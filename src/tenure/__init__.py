@@ -3,10 +3,9 @@
     async with tenure.lead("s3://bucket/app") as lead:
         await only_one_of_us_does_this(lead.epoch)
 
-Nothing happens on import: no thread, no request, no signal handler, no logging set-up.
+Nothing happens on import: no thread, no request, no signal handler, no logging set-up. In a program that sets up no
+logging either, tenure's warnings and errors reach standard error, as Python sees to by itself.
 """
-
-import logging
 
 from tenure._version import __version__
 from tenure.coordinator.config import CoordinatorConfig, MandateEnd
@@ -60,5 +59,3 @@ __all__ = [
     "__version__",
     "lead",
 ]
-
-logging.getLogger("tenure").addHandler(logging.NullHandler())

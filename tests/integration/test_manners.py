@@ -276,7 +276,7 @@ class TestTheProcess:
             "threads": 0,
             "signals": [],
             "root": [0, 0],
-            "ours": ["NullHandler"],
+            "ours": [],
             "level": logging.NOTSET,
             "propagates": True,
             "excepthook": True,

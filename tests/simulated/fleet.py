@@ -45,7 +45,10 @@ class Plugin:
 class Node:
     """One process of the fleet: its host, its coordinator, and every event that it emitted, with the true time."""
 
-    def __init__(self, fleet: Fleet, host: Host, namespace: str, config: CoordinatorConfig, number: int) -> None:
+    def __init__(
+        self, fleet: Fleet, host: Host, namespace: str, config: CoordinatorConfig, number: int, bare: bool = False
+    ) -> None:
+        """`bare`: it is left to others to start its coordinator, and to subscribe."""
         self.fleet = fleet
         self.host = host
         self.name = config.worker_id or host.name
@@ -61,12 +64,13 @@ class Node:
         )
         self.events: list[tuple[float, Any]] = []
         self.plugin = Plugin(lambda: fleet.world.now)
-        self._starting = host.start(self._start())
+        self._starting = host.start(self._start(bare))
 
-    async def _start(self) -> None:
+    async def _start(self, bare: bool) -> None:
         self.service.on("*", lambda event: self.events.append((self.fleet.world.now, event)))
-        self.service.subscribe(self.plugin)
-        await self.service.start()
+        if not bare:
+            self.service.subscribe(self.plugin)
+            await self.service.start()
 
     def named(self, *names: str) -> list[Any]:
         """Its events of these names."""
@@ -112,13 +116,15 @@ class Fleet:
         self._numbers = itertools.count(1)
         self.world.on_step = self._check
 
-    def join(self, name: str, *, host: Host | None = None, namespace: str | None = None, **changes: Any) -> Node:
+    def join(
+        self, name: str, *, host: Host | None = None, namespace: str | None = None, bare: bool = False, **changes: Any
+    ) -> Node:
         """A process with this worker id (and host, if none is given)."""
         config = self.config.replace(**({"worker_id": name} | changes))
         number = next(self._numbers)
         if host is None:
             host = self.world.host(name if name not in self.world.hosts else f"{name}.{number}")
-        node = Node(self, host, namespace or self.namespace, config, number)
+        node = Node(self, host, namespace or self.namespace, config, number, bare)
         self.nodes[name if name not in self.nodes else f"{name}.{number}"] = node
         return node
 

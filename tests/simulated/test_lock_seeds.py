@@ -154,10 +154,67 @@ def dead_holder_and_an_outsider() -> None:
         takeover(fleet, waiter, within=holder.ttl * 1.01 / 0.99 + 0.1 + 0.2)
 
 
+def a_renewal_seen_by_a_slow_read() -> None:
+    for seed in range(4):
+        for share in (0.5, 0.7, 0.9, 0.98):
+            slow_read_of_a_fresh_renewal(seed, share)
+
+
+def slow_read_of_a_fresh_renewal(seed: int, share: float) -> None:
+    """A waiter's read is long on its way. The holder renews just before the read is served, and is then cut off: what
+    the read shows is much younger than its sending. `share`: of the time that the waiter gives a request."""
+    with lock_fleet(seed, busy=False) as fleet:
+        holder, waiter = sorted(fleet.nodes, key=lambda node: node.host.machine.rate)[:: len(fleet.nodes) - 1]
+        holder.ttl, waiter.ttl = 6.0, 20.0
+        for node in (holder, waiter):
+            node.host.crash()
+            node.start()
+        fleet.network.change(holder.name, latency=(0.002, 0.002))
+        hold(fleet, holder)
+        waiter.host.start(waiter.lock.acquire())
+        fleet.run(3.0)
+        seconds = share * waiter.lock._rules.request_timeout
+        sent = slow_read(fleet, waiter, seconds)
+        fleet.world.run_until(sent + seconds - 0.02)
+        holder.host.start(holder.tenancies[-1].held.renew())
+        fleet.run(0.01)
+        renewed = fleet.bucket.body(KEY)
+        fleet.network.cut(holder.name)
+        fleet.run(0.012)
+        (contest,) = waiter.keeper._contests
+        sight = contest.desk.watch.sight
+        assert sight is not None
+        assert sight.found == decode_lock(renewed or b"", NAME), "the read showed the renewal"
+        while holder.entitled():  # in true time, and to the end of winding up
+            if waiter.grants:
+                raise Violation(f"taken while {holder.tenancies[-1].held.time_to_wind_up():.2f} s of it were left")
+            fleet.run(0.01)
+        fleet.run(2.0)
+        assert waiter.grants == 1
+
+
+def slow_read(fleet: LockFleet, node: Node, seconds: float) -> float:
+    """Have the next read of `node` take so long to the bucket, and its answer no time. Gives when it was sent."""
+    sent: list[float] = []
+
+    def delay(host: str, verb: str, key: str, now: float) -> None:
+        if host == node.name and verb == "get" and not sent:
+            sent.append(now)
+            fleet.network.change(node.name, latency=(seconds, seconds))
+
+    fleet.network.on_request = delay
+    while not sent:
+        fleet.run(0.001)
+    fleet.network.on_request = None
+    fleet.network.change(node.name, latency=(0.001, 0.001))
+    return sent[0]
+
+
 DIRECTED: dict[str, tuple[Callable[[], None], Callable[[], list[lock_variants.Patch]]]] = {
     "drift": (slow_holder_and_fast_waiter, lock_variants.no_drift),
     "sending": (renewal_counted_from_the_wrong_sending, lock_variants.validity_by_max),
     "outsider": (dead_holder_and_an_outsider, lock_variants.version_timed),
+    "slow read": (a_renewal_seen_by_a_slow_read, lock_variants.waiter_clock_before_read),
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from tenure.coordinator.config import Hosting
 from tenure.errors import ConfigError
 from tenure.plugins.supervisor.candidate import CoordinatorCandidate, candidate_config
-from tenure.plugins.supervisor.child import Child, ChildState, Context, Restart
+from tenure.plugins.supervisor.child import Child, ChildState, Command, Context, Restart
 from tenure.plugins.supervisor.restarts import GiveUp, RestartPolicy
 from tenure.plugins.supervisor.status import read_status
 from tenure.plugins.supervisor.supervisor import CoordinatorSupervisor
@@ -59,8 +59,10 @@ class Candidates(Fleet):
         self.book = Book(self)
         self.candidates: dict[str, CoordinatorCandidate] = {}
 
-    def stand(self, name: str, children: list[Child], **options: Any) -> Node:
-        node = self.join(name, **({"eligible": False} if options.get("eligible") is False else {}))
+    def stand(self, name: str, children: list[Child], host: Any = None, **options: Any) -> Node:
+        node = self.join(
+            name, host=host, bare=True, **({"eligible": False} if options.get("eligible") is False else {})
+        )
         candidate = CoordinatorCandidate(children, config=node.service.config, environ={}, **options)
         candidate.attach(Home(node), "test")  # type: ignore[arg-type]
         node.telemetry = []  # type: ignore[attr-defined]
@@ -68,7 +70,6 @@ class Candidates(Fleet):
         async def start() -> None:
             candidate.on("*", node.telemetry.append)  # type: ignore[attr-defined]
             await candidate.start()
-            node.service.unsubscribe(node.plugin)  # only the candidate has a reason to lead
 
         node.run(start())
         self.candidates[name] = candidate
@@ -85,6 +86,10 @@ def test_children_start_in_order_on_the_leader_alone_and_stop_in_reverse() -> No
         assert fleet.book.said() == [("first", "start"), ("second", "start"), ("third", "start")]
         assert {node for _, node, _, _ in fleet.book.notes} == {leader.name}
         leader.done(fleet.candidates[leader.name].stop())
+        assert not leader.service.running, "without children it has no reason to lead"
+        status = leader.done(read_status(Home(leader).store))
+        assert status is not None
+        assert {child.state for child in status.children} == {ChildState.STOPPED}
         assert fleet.book.said(leader.name)[3:] == [
             ("third", "cancelled"),
             ("second", "cancelled"),
@@ -362,6 +367,9 @@ class TestCandidate:
         assert not candidate.config.eligible
         assert candidate.election_interval == 2.5
         assert candidate.config.takeover_delay == 0
+        assert not CoordinatorCandidate(config=candidate_config(eligible=False), environ={}).eligible
+        assert CoordinatorCandidate(config=CONFIG, takeover_delay=3, environ={}).config.takeover_delay == 3
+        assert CoordinatorCandidate(config=CONFIG, environ={}).config == CONFIG
         default = CoordinatorCandidate(environ={})
         assert (default.eligible, default.election_interval, default.namespace) == (True, 5.0, "coordinator")
         config = default.config
@@ -436,13 +444,13 @@ class TestCandidate:
             fleet.until(lambda: len(fleet.book.tokens["c"]) == 2, 30)
             assert fleet.world.now - crashed <= 10
             second = fleet.lead()
-            returning = fleet.join(leader.name, host=leader.host.respawn())
+            returning = fleet.stand(leader.name, [fleet.book.child("c")], host=leader.host.respawn())
             fleet.run(20)
             assert fleet.lead() is second, "the one that returns is a standby"
             assert not returning.leads
             second.run(fleet.candidates[second.name].stop())
             stopped = fleet.world.now
-            fleet.until(lambda: len(fleet.book.tokens["c"]) == 3 or returning.leads, 30)
+            fleet.until(lambda: len(fleet.book.tokens["c"]) == 3, 30)
             assert fleet.world.now - stopped <= 5
 
     @pytest.mark.req("SV-7")
@@ -465,8 +473,7 @@ class TestCandidate:
         with Candidates() as fleet:
             nodes = {}
             for name, chosen in (("a", True), ("b", False)):
-                node = nodes[name] = fleet.join(name)
-                node.done(node.service.stop())
+                node = nodes[name] = fleet.join(name, bare=True)
                 options = {"coordinator_election_enabled": False, "cluster_coordinator": chosen}
                 candidate = CoordinatorCandidate([fleet.book.child("c")], environ={}, **options)
                 candidate.attach(Home(node), "static")  # type: ignore[arg-type]
@@ -490,8 +497,7 @@ class TestCandidate:
         with Candidates() as fleet:
             heard: dict[str, list[Any]] = {}
             for name in "ab":
-                node = fleet.join(name)
-                node.done(node.service.stop())
+                node = fleet.join(name, bare=True)
                 candidate = CoordinatorCandidate(
                     [fleet.book.child("c")], environ={}, coordinator_election_enabled=False, cluster_coordinator=True
                 )
@@ -522,5 +528,14 @@ class TestCandidate:
             CoordinatorCandidate([], cluster_coordinator=True, environ={})
         with pytest.raises(ConfigError, match="belongs to no database"):
             _ = CoordinatorCandidate([], environ={}).node
+        with pytest.raises(ConfigError, match="give a list of Child"):
+            CoordinatorCandidate(Child("x", child), environ={})  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="each argument by itself"):
+            Command("rsync -a in out")
+        with pytest.raises(ConfigError, match="there is no event 'lease:overran'"):
+            CoordinatorCandidate([], environ={}).events("lease:overran")
+        assert Child("x", child, restart="temporary").restart is Restart.TEMPORARY
+        with pytest.raises(ConfigError, match="'permanent', 'transient', 'temporary'"):
+            Child("x", child, restart="sometimes")
         with pytest.raises(ConfigError, match="max_restarts"):
             RestartPolicy(max_restarts=-1)

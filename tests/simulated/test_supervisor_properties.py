@@ -74,6 +74,7 @@ class Cluster(Candidates):
         self._open: dict[str, Overlap] = {}
         self.paused: dict[int, float] = {}  # by node number: when it was last paused
         self.alive: dict[int, Node] = {}  # by place
+        self.placed: dict[int, float] = {}
         self.world.on_step = self._account
 
     def _account(self, host: Host) -> None:
@@ -128,7 +129,7 @@ class Cluster(Candidates):
     def place(self, number: int) -> None:
         """Start a process at this place, if none is alive there."""
         node = self.alive.get(number)
-        if node is not None and node.host.alive and node.service.running:
+        if node is not None and node.host.alive and (node.service.running or self.world.now < self.placed[number] + 2):
             return
         name = f"node-{number}"
         host = None
@@ -136,7 +137,7 @@ class Cluster(Candidates):
             if node.host.alive:
                 node.host.crash()
             host = node.host.respawn()
-        node = self.join(name, host=host)
+        node = self.join(name, host=host, bare=True)
         policy = RestartPolicy(max_restarts=1000, first_backoff=0.1, longest_backoff=0.1)
         candidate = CoordinatorCandidate(
             self.children_of(node), config=node.service.config, environ={}, restarts=policy
@@ -144,12 +145,8 @@ class Cluster(Candidates):
         candidate.attach(Home(node), "test")  # type: ignore[arg-type]
         self.candidates[str(node.number)] = candidate
         self.alive[number] = node
-
-        async def start(node: Node = node) -> None:
-            await candidate.start()
-            node.service.unsubscribe(node.plugin)
-
-        node.run(start())
+        self.placed[number] = self.world.now
+        node.run(candidate.start())
 
     def do(self, action: str, number: int, seconds: float) -> None:
         node = self.alive.get(number)

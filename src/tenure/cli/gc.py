@@ -1,4 +1,4 @@
-"""`tenure gc`: remove what deleted records have left."""
+"""`tenure gc`: remove what deleted records and storage entries have left."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ _EVERY = 100
 @click.argument("url", envvar="TENURE_URL")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed. Writes nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask: no process is writing to the resources at URL.")
+@click.option("--yes", is_flag=True, help="Do not ask: no process is writing to resources or storages at URL.")
 def gc(url: str, as_json: bool, dry_run: bool, yes: bool) -> int:
-    """Remove the tombstones that deleted records have left at URL, and what an interrupted doctor left over a day ago.
+    """Remove what deleted records have left at URL; and, if over a day old, deleted and expired entries of plugin
+    storages and what an interrupted doctor has left.
 
-    On a bucket NO PROCESS MAY BE WRITING to its resources meanwhile: a record that is written again while its tombstone
-    is removed would be lost. On file:// it is safe at any time. Tombstones on which a plugin relies are kept. Exit code
-    0: done; 1: something could not be removed, or is damaged and named; 2: it could not be told or was asked wrongly.
+    On a bucket NO PROCESS MAY BE WRITING to resources or plugin storages meanwhile: what is written again while its
+    tombstone is removed would be lost. On file:// it is safe at any time. Tombstones on which a plugin relies are kept.
+    Exit code 0: done; 1: something could not be removed, or is damaged and named; 2: it could not be told or was asked
+    wrongly.
     """
     safe = parse_url(url).scheme in _SAFE_ONLINE
     if not dry_run and not yes and not safe:
@@ -55,10 +57,12 @@ def _ask(url: str) -> None:
     if not sys.stdin.isatty():
         raise ConfigError(
             f"{shown} cannot remove an object only if nobody wrote it meanwhile: stop every process that writes to its "
-            "resources, and say so with --yes (--dry-run only looks)"
+            "resources and plugin storages, and say so with --yes (--dry-run only looks)"
         )
-    click.echo(f"{shown}: a record that is written while this runs may be lost.", err=True)
-    click.confirm("Has every process that writes to its resources been stopped?", abort=True, err=True)
+    click.echo(f"{shown}: what is written while this runs may be lost.", err=True)
+    click.confirm(
+        "Has every process that writes to its resources or plugin storages been stopped?", abort=True, err=True
+    )
 
 
 def show(result: Collected, console: Console) -> None:
@@ -68,6 +72,9 @@ def show(result: Collected, console: Console) -> None:
     console.print(f"{result.removed} of {result.tombstones} tombstones {verb}; {result.records} records left alone")
     if result.kept:
         console.print(f"{result.kept} tombstones kept: a plugin relies on them, or somebody wrote there meanwhile")
+    if result.storage_leftovers:
+        what = "deleted or expired entries of plugin storages"
+        console.print(f"{result.storage_removed} of {result.storage_leftovers} {what} {verb}", soft_wrap=True)
     if result.scratch_removed:
         console.print(f"{result.scratch_removed} scratch objects {verb}")
     if result.failed:

@@ -5,6 +5,7 @@ Exit codes: 0 as hoped, 1 the answer is no (unfit, a violation found), 2 it coul
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -38,6 +39,8 @@ def cli(debug: bool) -> None:
     asked wrongly.
     """
     _settings["debug"] = debug
+    if not debug:
+        logging.getLogger("tenure").addHandler(logging.NullHandler())  # a command says what matters by itself
 
 
 for command in (doctor, demo, status, step_down, transfer, audit_command, simulate, gc):

@@ -277,17 +277,24 @@ class EventBus:
         subscription = bus.on("leader:changed", print)
         async for event in bus.events("leader:changed", "workers:updated"): ...
 
-    `more_names` are names beyond `EVENT_NAMES` that may be listened to; so may all that begin with `plg:`.
+    `more_names` are names beyond `EVENT_NAMES` that may be listened to; so may all that begin with `plg:`. With
+    `names`, only these may.
     """
 
     def __init__(
-        self, buffer_size: int = 256, logger: logging.Logger | None = None, *, more_names: Collection[str] = ()
+        self,
+        buffer_size: int = 256,
+        logger: logging.Logger | None = None,
+        *,
+        more_names: Collection[str] = (),
+        names: Collection[str] | None = None,
     ) -> None:
         if buffer_size < 1:
             raise ConfigError(f"buffer_size is {buffer_size}: a listener must be allowed at least one event")
         self._buffer_size = buffer_size
         self._logger = logger if logger is not None else logging.getLogger("tenure.coordinator")
-        self._names = EVENT_NAMES | frozenset(more_names)
+        self._names = EVENT_NAMES | frozenset(more_names) if names is None else frozenset(names)
+        self._plugins_too = names is None
         self._lock = threading.Lock()
         self._listeners: tuple[Listener, ...] = ()  # replaced, never changed: emit walks it without the lock
         self._closed = False
@@ -391,7 +398,9 @@ class EventBus:
 
     def _check_names(self, *names: str) -> None:
         for name in names:
-            if name not in self._names and name != ALL_EVENTS and not name.startswith(PLUGIN_PREFIX):
+            if name == ALL_EVENTS or (self._plugins_too and name.startswith(PLUGIN_PREFIX)):
+                continue
+            if name not in self._names:
                 close = get_close_matches(name, self._names, 1)
                 hint = f"did you mean {close[0]!r}? " if close else ""
                 known = ", ".join(sorted(self._names))

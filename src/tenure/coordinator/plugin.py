@@ -178,13 +178,13 @@ class CoordinatorPlugin:
             coordinator = await host.get_global_coordinator(self.namespace, config=self._config)
             self._begin(coordinator, host.clock)
             try:
-                await coordinator.start()
+                await coordinator.start_for_subscribers()
             except BaseException:
                 await self._end()
                 raise
 
     async def stop(self) -> None:
-        """Wind up and take no further part. The coordinator goes on for the others; `disconnect()` ends it."""
+        """Wind up and take no further part. The coordinator goes on for the other plugins of this process, if any."""
         async with self._starting:
             alone, self._alone = self._alone, None
             if alone is not None:

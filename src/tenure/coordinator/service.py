@@ -87,6 +87,7 @@ class GlobalCoordinatorService:
         self._cold_start: ColdStartPlan | None = None
         self._exit_process = exit_process
         self._may_exit = False
+        self._on_demand = False
         self._engine: Engine | None = None
         self._runner: Runner | None = None
         self._user_loop: asyncio.AbstractEventLoop | None = None
@@ -175,8 +176,17 @@ class GlobalCoordinatorService:
 
         Raises `ConfigConflict` if the namespace was founded with other rules, and `StoreError` if it cannot be reached.
         """
+        await self._start(for_subscribers=False)
+
+    async def start_for_subscribers(self) -> None:
+        """For plugins: join the fleet, and leave it again when the last subscriber withdraws. Whoever leads without
+        work to do keeps others from doing theirs. A `start()` by the user makes it stay."""
+        await self._start(for_subscribers=True)
+
+    async def _start(self, *, for_subscribers: bool) -> None:
         self._check_process()
         async with self._starting:
+            self._on_demand = for_subscribers and (self._on_demand or self._runner is None)
             if self._runner is not None and self._user_loop is not None and self._user_loop.is_closed():
                 # Started on a loop that is gone, and not stopped: that start leaves, as it would do by itself.
                 self._leaving, self._runner = self._runner, None
@@ -309,11 +319,6 @@ class GlobalCoordinatorService:
             if self._runner is not None and self._engine is not None:
                 self._runner.tell(self._engine.remove_seat, seat)
 
-    @property
-    def has_subscribers(self) -> bool:
-        """Does anything in this process wait to lead, or lead?"""
-        return bool(self._seats)
-
     async def withdraw(self, plugin: Subscriber) -> None:
         """`unsubscribe`, and wait until its hooks have returned; `drain_timeout` at most."""
         self._check_process()
@@ -325,6 +330,8 @@ class GlobalCoordinatorService:
                     await runner.ask(_remove(engine, seat, self.config.drain_timeout))
                 except RuntimeError:
                     pass  # its thread has ended, and has told the subscriber
+        if self._on_demand and not self._seats:
+            await self.stop()
 
     def tap(self, take: Callable[[NamedEvent], None], consumer: str) -> Tap:
         """For plugins: `take` is called with every event where it happens. It must return at once."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self, TypeVar, overload
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.fenced import FencedValue, read
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lock import DistributedLock
@@ -232,6 +233,10 @@ class Database:
             draw_id=self.draw_id,
             keeper=self._keeper,
         )
+
+    async def read_fenced(self, key: str) -> FencedValue | None:
+        """What a leader wrote under `key` (`lead.put`), from any worker; `None` if nobody ever did."""
+        return await read(self._connected(), key)
 
     def plugin_storage(self, slug: str, name: str) -> PluginStorage:
         """The keys and values of one plugin instance, apart from those of every other."""

@@ -1,17 +1,21 @@
-"""Removes what is deleted and still takes up room: tombstones of records, and what `tenure doctor` left behind.
+"""Removes what is deleted and still takes up room.
 
-Guarantee: only tombstones are removed, and none that keeps something in `reserved`. On a store with a conditional
-delete it is safe at any time.
+- Tombstones of records; none that keeps something in `reserved`.
+- Tombstones of plugin storages, and entries of theirs that have expired, if they have been so for a day.
+- Scratch objects that are over a day old: what an interrupted `tenure doctor`, or look at the store's clock, has left.
 
-Assumption elsewhere: *no process writes to the resources meanwhile*, none was frozen while it did, and none goes on
-afterwards with what it sent before. A plain DELETE removes what is there when it lands.
+Guarantee: nothing else is removed. On a store with a conditional delete it is safe at any time.
+
+Assumption elsewhere: *no process writes to the resources and storages meanwhile*, none was frozen while it did, and
+none goes on afterwards with what it sent before. A plain DELETE removes what is there when it lands.
+
+Age is judged by the store's clock, which is asked by writing; a dry run writes nothing, and goes by this host's.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
 import msgspec
@@ -19,12 +23,17 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.database.ids import RESOURCES, parse_key
 from tenure.database.records import decode, is_tombstone_size
-from tenure.errors import NotFound, StoreError
-from tenure.store import Applied, Entry, Store, Stored, Version
-from tenure.store.scratch import DOCTOR_FOLDER, PROBE_FOLDER, RACE_FOLDER
+from tenure.database.storage import MAX_RECORD_BYTES, PLUGINS, StorageRecord, is_leftover, is_storage_key
+from tenure.database.time import StoreTime
+from tenure.election.records import TooNew
+from tenure.election.records import decode as decode_record
+from tenure.errors import BodyTooLarge, NotFound, StoreError
+from tenure.store import Applied, Entry, Rejected, Store, Stored, Unknown, Version
+from tenure.store.scratch import SCRATCH_FOLDERS
 
-SCRATCH_AGE = timedelta(days=1)
-_SCRATCH = (PROBE_FOLDER, RACE_FOLDER, DOCTOR_FOLDER)
+AGE = 24 * 3600.0
+"""Seconds for which scratch objects, and what is left in a storage, are spared."""
+_ROUNDED = 1.0  # listings may show whole seconds
 _BATCH = 100
 _NAMED = 100
 
@@ -44,11 +53,14 @@ class Collected(msgspec.Struct, frozen=True):
     tombstones: int
     removed: int
     kept: int
-    """Tombstones that keep something in `reserved`, or that were written over meanwhile."""
+    """Tombstones that keep something in `reserved`, and what was written over meanwhile."""
+    storage_leftovers: int
+    """Tombstones and expired entries of plugin storages that are over a day old."""
+    storage_removed: int
     scratch_removed: int
     failed: int
     damaged: tuple[str, ...]
-    """Keys, up to a hundred, of objects that look like tombstones and are none."""
+    """Keys, up to a hundred, of objects that look like tombstones, or lie in a storage, and are no records."""
 
     @property
     def ok(self) -> bool:
@@ -66,13 +78,16 @@ class Collector:
         self._clock = clock
         self._progress = progress if progress is not None else lambda step, seen: None
         self._records = self._tombstones = self._removed = self._kept = self._scratch = self._failed = 0
+        self._leftovers = self._storage_removed = 0
         self._damaged: list[str] = []
         self._batch: list[tuple[str, Version]] = []
 
     async def run(self) -> Collected:
         await self._collect_tombstones()
-        for folder in _SCRATCH:
-            await self._collect_scratch(folder)
+        before = await self._now() - AGE
+        await self._collect_storage(before)
+        for folder in SCRATCH_FOLDERS:
+            await self._collect_scratch(folder, before)
         return Collected(
             url=self._store.info.url,
             dry_run=self._dry_run,
@@ -81,6 +96,8 @@ class Collector:
             tombstones=self._tombstones,
             removed=self._removed,
             kept=self._kept,
+            storage_leftovers=self._leftovers,
+            storage_removed=self._storage_removed,
             scratch_removed=self._scratch,
             failed=self._failed,
             damaged=tuple(self._damaged),
@@ -88,14 +105,35 @@ class Collector:
 
     async def _collect_tombstones(self) -> None:
         seen = 0
-        async with contextlib.aclosing(cast(Any, self._store.list("", after=RESOURCES))) as entries:
+        async with contextlib.aclosing(self._entries(RESOURCES)) as entries:
             async for entry in entries:
-                if not entry.key.startswith(RESOURCES):
-                    break
                 seen += 1
                 self._progress("records", seen)
                 await self._examine(entry)
-        await self._remove_batch()
+                if len(self._batch) >= _BATCH:
+                    self._removed += await self._remove_batch()
+        self._removed += await self._remove_batch()
+
+    async def _collect_storage(self, before: float) -> None:
+        seen = 0
+        async with contextlib.aclosing(self._entries(PLUGINS)) as entries:
+            async for entry in entries:
+                if is_storage_key(entry.key):
+                    seen += 1
+                    self._progress("storages", seen)
+                    if _is_older(entry, before):
+                        await self._examine_storage(entry, before)
+                if len(self._batch) >= _BATCH:
+                    self._storage_removed += await self._remove_batch()
+        self._storage_removed += await self._remove_batch()
+
+    async def _entries(self, beginning: str) -> AsyncGenerator[Entry, None]:
+        """All whose keys begin so: no folder's name, so that a listing is gone through from there."""
+        async with contextlib.aclosing(cast(Any, self._store.list("", after=beginning))) as entries:
+            async for entry in entries:
+                if not entry.key.startswith(beginning):
+                    break
+                yield entry
 
     async def _examine(self, entry: Entry) -> None:
         parsed = parse_key(entry.key)
@@ -104,14 +142,12 @@ class Collector:
         if not is_tombstone_size(entry.size):
             self._records += 1
             return
-        try:
-            stored = await self._store.get(entry.key)
-        except NotFound:
+        stored = await self._read(entry.key)
+        if stored is None:
             return
-        assert isinstance(stored, Stored)
         envelope = decode(stored.body, parsed[1])
         if isinstance(envelope, str):
-            self._damaged += [entry.key] if len(self._damaged) < _NAMED else []
+            self._name_damaged(entry.key)
         elif not envelope.deleted:
             self._records += 1  # it was written again since it was listed
         else:
@@ -120,31 +156,66 @@ class Collector:
                 self._kept += 1
             else:
                 self._batch.append((entry.key, stored.version))
-        if len(self._batch) >= _BATCH:
-            await self._remove_batch()
 
-    async def _remove_batch(self) -> None:
+    async def _examine_storage(self, entry: Entry, before: float) -> None:
+        if entry.size > MAX_RECORD_BYTES:
+            self._name_damaged(entry.key)
+            return
+        stored = await self._read(entry.key)
+        if stored is None or not entry.version.matches(stored.version):
+            return  # written since it was listed, so it is not old
+        record = decode_record(stored.body, StorageRecord, MAX_RECORD_BYTES)
+        if isinstance(record, StorageRecord):
+            if is_leftover(record, before):
+                self._leftovers += 1
+                self._batch.append((entry.key, stored.version))
+        elif not isinstance(record, TooNew):
+            self._name_damaged(entry.key)
+
+    async def _read(self, key: str) -> Stored | None:
+        """`None`: it is gone, or another program's, which is noted."""
+        try:
+            stored = await self._store.get(key)
+        except NotFound:
+            return None
+        except BodyTooLarge:
+            self._name_damaged(key)
+            return None
+        assert isinstance(stored, Stored)
+        return stored
+
+    def _name_damaged(self, key: str) -> None:
+        if len(self._damaged) < _NAMED:
+            self._damaged.append(key)
+
+    async def _remove_batch(self) -> int:
+        """Gives how many were removed; the others are counted as kept or failed."""
         batch, self._batch = self._batch, []
         if self._dry_run or not batch:
-            self._removed += len(batch)
-        elif self._store.info.conditional_delete:
+            return len(batch)
+        if self._store.info.conditional_delete:
+            removed = 0
             for key, version in batch:
                 outcome = await self._store.discard(key, version)
-                if isinstance(outcome, Applied):
-                    self._removed += 1
-                else:
-                    self._kept += 1  # written over, or not decided: the next run sees
-        else:
-            try:
-                await self._store.delete(*(key for key, _ in batch))
-                self._removed += len(batch)
-            except StoreError:
-                self._failed += len(batch)
+                removed += isinstance(outcome, Applied)
+                self._kept += isinstance(outcome, Rejected)  # written over meanwhile
+                self._failed += isinstance(outcome, Unknown)
+            return removed
+        try:
+            await self._store.delete(*(key for key, _ in batch))
+        except StoreError:
+            self._failed += len(batch)
+            return 0
+        return len(batch)
 
-    async def _collect_scratch(self, folder: str) -> None:
+    async def _now(self) -> float:
+        if self._dry_run:
+            return self._clock.read().wall_ns / 1e9
+        return await StoreTime(self._store, clock=self._clock).now()
+
+    async def _collect_scratch(self, folder: str, before: float) -> None:
         """Whoever finds such an object may remove it; the age spares those that are being used just now."""
-        now = datetime.fromtimestamp(self._clock.read().wall_ns / 1e9, UTC)
-        old = [entry.key async for entry in self._store.list(folder) if now - entry.modified > SCRATCH_AGE]
+        old = [entry.key async for entry in self._store.list(folder) if _is_older(entry, before)]
         self._progress("scratch", len(old))
         if old and not self._dry_run:
             try:
@@ -155,8 +226,12 @@ class Collector:
         self._scratch += len(old)
 
 
+def _is_older(entry: Entry, moment: float) -> bool:
+    return entry.modified.timestamp() + _ROUNDED < moment
+
+
 async def collect(
     store: Store, *, dry_run: bool = False, clock: Clock = SYSTEM_CLOCK, progress: OnProgress | None = None
 ) -> Collected:
-    """Remove the tombstones of every resource at `store`, and old scratch objects; `dry_run` only counts them."""
+    """Remove what is deleted and still takes up room at `store`; `dry_run` only counts it."""
     return await Collector(store, dry_run=dry_run, clock=clock, progress=progress).run()

@@ -14,8 +14,9 @@ from tenure.store import decode_name, encode_name
 
 MAX_NAME_CHARACTERS = 64
 MAX_ID_CHARACTERS = 128
+MAX_ENCODED_NAME_BYTES = 190
 MAX_ENCODED_ID_BYTES = 190
-"""A segment of a key has room for 200 bytes, and `id=` and `.json` take some."""
+"""A segment of a key has room for 200 bytes, and `resource=`, and `id=` and `.json`, take some."""
 DRAWN = "auto-"
 RESOURCES = "resource="
 """Keys that begin so belong to resources."""
@@ -26,9 +27,14 @@ def check_name(name: str) -> str:
     if not isinstance(name, str) or not name or len(name) > MAX_NAME_CHARACTERS or not name.isprintable():
         raise ConfigError(f"resource name is {_shown(name)}: give 1 to {MAX_NAME_CHARACTERS} printable characters")
     try:
-        encode_name(name)
+        encoded = encode_name(name)
     except InvalidKey as error:
         raise ConfigError(f"resource name is {_shown(name)}: {error}") from None
+    if len(encoded) > MAX_ENCODED_NAME_BYTES:
+        raise ConfigError(
+            f"resource name {_shown(name)} takes {len(encoded)} bytes when encoded, and the limit is "
+            f"{MAX_ENCODED_NAME_BYTES}: shorten it (a character outside A-Z a-z 0-9 - _ . takes 3 bytes or more)"
+        )
     return name
 
 
@@ -83,8 +89,9 @@ def parse_key(key: str) -> tuple[str, str] | None:
     if not (parts[2].startswith("id=") and parts[2].endswith(".json")):
         return None
     try:
-        return decode_name(parts[0].removeprefix(RESOURCES)), decode_name(parts[2][3:-5])
-    except InvalidKey:
+        # Checked as well: an id that no call takes could not be read, and a listing could not go on after it.
+        return check_name(decode_name(parts[0].removeprefix(RESOURCES))), check_id(decode_name(parts[2][3:-5]))
+    except ConfigError:
         return None
 
 

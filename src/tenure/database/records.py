@@ -124,6 +124,8 @@ def decode(body: bytes, id: str) -> Envelope | str:
         return f"it is no record: {str(error)[:200]}"
     if envelope.id != id:
         return f"it says that it is the record {envelope.id[:80]!r}: somebody copied it here"
+    if envelope.version >= MAX_VERSION:
+        return f"its version is {envelope.version}, after which there is none"
     if envelope.recent_writes[-1] != envelope.write_id or envelope.first_version > envelope.version:
         return "its version and write ids contradict each other"
     return envelope

@@ -47,6 +47,7 @@ from tenure.database.writing import Draft, Found, Writer, Written
 from tenure.election.records import time_of_day
 from tenure.entropy import NewId, new_id
 from tenure.errors import (
+    BodyTooLarge,
     ConfigError,
     DamagedRecord,
     InvalidRecord,
@@ -158,11 +159,15 @@ class Resource(Generic[D]):
             raise self._invalid(id, f"changes are {type(changes).__name__}: give a dict of fields")
         try:
             self._schema.check_fields(changes)
+            plain = {
+                name: value if value is REMOVE else self._schema.plain_value(name, value)
+                for name, value in changes.items()
+            }
         except Misfit as misfit:
             raise self._invalid(id, str(misfit)) from None
 
         def merged(envelope: Envelope) -> dict[str, Any]:
-            fields = {**envelope.data, **changes}
+            fields = {**envelope.data, **plain}
             fields = {name: value for name, value in fields.items() if value is not REMOVE}
             return {"data": self._storable_patch(fields, id)}
 
@@ -185,10 +190,11 @@ class Resource(Generic[D]):
 
     async def list(self, limit: int = 100, after: str | None = None) -> Page[D]:
         """Up to `limit` records whose keys come after that of the id `after`: `after=page.next` goes on."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise ConfigError(f"limit is {limit}: give 1 to {MAX_PAGE}")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+            raise ConfigError(f"limit is {limit!r}: give 1 to {MAX_PAGE}")
         ids: list[str] = []
         foreign: list[SetAside] = []
+        named = 0  # of the foreign, those that come before the last of `ids`; the next page names the others
         more = False
         async with contextlib.aclosing(self._listing(after)) as listing:
             async for key, id in listing:
@@ -197,12 +203,13 @@ class Resource(Generic[D]):
                     break
                 if id is not None:
                     ids.append(id)
+                    named = len(foreign)
                 elif len(foreign) < MAX_PAGE:
                     foreign.append(SetAside(key.removeprefix(self._folder), "its name is no record's"))
         read = await _side_by_side(self._look, ids)
         records = tuple(record for record in read if isinstance(record, Record))
         damaged = tuple(record for record in read if isinstance(record, SetAside))
-        return Page(records, ids[-1] if more and ids else None, (*damaged, *foreign))
+        return Page(records, ids[-1] if more else None, (*damaged, *(foreign[:named] if more else foreign)))
 
     async def records(
         self, *, after: str | None = None, on_damaged: Callable[[SetAside], object] | None = None
@@ -340,6 +347,8 @@ class Resource(Generic[D]):
             stored = await self._store.get(key_of(self.name, id))
         except NotFound:
             return None
+        except BodyTooLarge as error:
+            raise self._damaged(id, str(error)) from None
         assert isinstance(stored, Stored)
         envelope = decode(stored.body, id)
         if isinstance(envelope, str):
@@ -443,7 +452,7 @@ class Resource(Generic[D]):
 
 
 async def _side_by_side(work: Callable[[A], Awaitable[R]], over: Iterable[A]) -> Sequence[R]:
-    """The results, in order; so many at a time."""
+    """The results, in order; so many at a time. The first error ends it, and is raised as it is."""
     numbered = enumerate(over)
     results: dict[int, R] = {}
 
@@ -451,9 +460,12 @@ async def _side_by_side(work: Callable[[A], Awaitable[R]], over: Iterable[A]) ->
         for index, piece in numbered:
             results[index] = await work(piece)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(_AT_ONCE):
-            group.create_task(take())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_AT_ONCE):
+                group.create_task(take())
+    except ExceptionGroup as failed:  # callers wait for a `StoreError`, not for a group that holds one
+        raise failed.exceptions[0] from None
     return [results[index] for index in sorted(results)]
 
 

@@ -31,13 +31,16 @@ class Schema(Generic[D]):
 
     def __init__(self, kind: type[D] | None) -> None:
         self.kind = kind
-        self._fields = None if kind is None else _fields_of(kind)
+        self._fields = None if kind is None else _supported_fields_of(kind)
 
     def store(self, data: object, *, max_bytes: int) -> dict[str, Any]:
         """`data` as the JSON object that is stored. Raises `Misfit`."""
         plain = self._plain(data)
         _check_json(plain, "data", 1)
-        body = msgspec.json.encode(plain)
+        try:
+            body = msgspec.json.encode(plain)
+        except (TypeError, ValueError, OverflowError) as error:  # such as a number of a class of its own
+            raise Misfit(f"data: {error}") from None
         if len(body) > max_bytes:
             raise Misfit(
                 f"data has {len(body):,} bytes as JSON, and the limit is {max_bytes:,}: keep large contents under a "
@@ -51,8 +54,17 @@ class Schema(Generic[D]):
             return stored  # type: ignore[return-value]
         try:
             return msgspec.convert(stored, self.kind, str_keys=True)
-        except (msgspec.ValidationError, RecursionError) as error:
+        except Exception as error:  # also what a `__post_init__` raises: one record must not break a listing
             raise Misfit(_complaint(error)) from None
+
+    def plain_value(self, name: str, value: object) -> object:
+        """The value of one field as plain JSON. What a typed class may hold, such as a date, may be given as it is."""
+        if self.kind is None:
+            return value
+        try:
+            return msgspec.to_builtins(value, str_keys=True)
+        except (RecursionError, TypeError, ValueError) as error:
+            raise Misfit(f"data.{str(name)[:80]}: {error}") from None
 
     def check_fields(self, names: Mapping[str, object]) -> None:
         """Refuse fields that the schema does not have: they would be stored, and never be seen again."""
@@ -74,7 +86,7 @@ class Schema(Generic[D]):
             self.check_fields(data)
             try:
                 made = msgspec.convert(dict(data), self.kind, str_keys=True)
-            except (msgspec.ValidationError, RecursionError) as error:
+            except Exception as error:
                 raise Misfit(_complaint(error)) from None
             return self._checked(made)
         raise Misfit(f"data is {type(data).__name__}: give {self.kind.__name__}, or a dict with its fields")
@@ -84,10 +96,19 @@ class Schema(Generic[D]):
         try:
             plain = msgspec.to_builtins(data, str_keys=True)
             msgspec.convert(plain, self.kind, str_keys=True)
-        except (msgspec.ValidationError, RecursionError, TypeError, ValueError) as error:
+        except Exception as error:
             raise Misfit(_complaint(error)) from None
         assert isinstance(plain, dict)
         return plain
+
+
+def _supported_fields_of(kind: type[Any]) -> frozenset[str]:
+    try:
+        names = _fields_of(kind)
+        msgspec.json.Decoder(kind)
+    except (TypeError, NameError) as error:  # a type of a field that msgspec does not know, or that is not defined
+        raise ConfigError(f"schema {kind.__name__} cannot be used: {error}") from None
+    return names
 
 
 def _fields_of(kind: type[Any]) -> frozenset[str]:
@@ -138,6 +159,8 @@ def _check_text(text: str, path: str) -> None:
 def _complaint(error: BaseException) -> str:
     """msgspec says "Expected `int`, got `str` - at `$.age`"."""
     text = str(error)[:300]
+    if not isinstance(error, (msgspec.ValidationError, RecursionError, TypeError, ValueError)):
+        text = f"{type(error).__name__}: {text}"
     reason, found, path = text.rpartition(" - at `$")
     if found:
         return f"data{path.rstrip('`')}: {reason}"

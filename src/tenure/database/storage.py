@@ -36,9 +36,9 @@ from tenure.coordinator.layout import check_name
 from tenure.database.time import StoreTime
 from tenure.election.records import Damage, Id, Record, TooNew, decode, encode
 from tenure.entropy import NewId, new_id
-from tenure.errors import ConfigError, Conflict, Damaged, InvalidKey, NotFound, SchemaTooNew, WriteUnknown
+from tenure.errors import BodyTooLarge, ConfigError, Conflict, Damaged, InvalidKey, NotFound, SchemaTooNew, WriteUnknown
 from tenure.store import Applied, Attempt, Entry, Settled, Store, Stored, Unknown, Version, commit, encode_name
-from tenure.store.keys import MAX_KEY_BYTES, decode_name
+from tenure.store.keys import MAX_KEY_BYTES, MAX_SEGMENT_BYTES, decode_name
 
 MAX_VALUE_BYTES = 1024 * 1024
 """The default limit of one value, as JSON."""
@@ -54,12 +54,18 @@ SWEEP_AFTER = 24 * 3600.0
 LEAST_SWEEP_AFTER = 3600.0
 """Seconds after which no copy of a write is under way any more, in any network, and none is being settled."""
 
-_MAX_RECORD_BYTES = LARGEST_VALUE_BYTES + 64 * 1024
+PLUGINS = "plugin="
+"""Keys that begin so belong to plugins."""
+
+MAX_RECORD_BYTES = LARGEST_VALUE_BYTES + 64 * 1024
 _MAX_NAME_CHARACTERS = 64
+_NAME, _STORAGE = "name=", "storage"
+_MAX_ENCODED_NAME_BYTES = MAX_SEGMENT_BYTES - len(_NAME)
 _MAX_UNREADABLE = 100
 _LOOKS_PER_PAGE = 10_000  # records that one page may read: a folder of tombstones is gone through in several calls
 _AT_ONCE = 16
 _TRIES = 24
+_MAX_VERSION = 2**62
 _SETTLE_WITHIN = 60.0
 _ROUNDED = 1.0  # listings may show whole seconds
 _PAUSE = 0.005
@@ -72,7 +78,7 @@ T = TypeVar("T")
 class StorageRecord(Record, frozen=True, kw_only=True, rename="camel", tag_field="tenure", tag="storage"):
     """What lies under a key. A tombstone is one without a value."""
 
-    version: Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+    version: Annotated[int, msgspec.Meta(ge=1, le=_MAX_VERSION)]
     history: Annotated[tuple[Id, ...], msgspec.Meta(max_length=HISTORY * 4)] = ()
     """The ids of the writes before this one, oldest first: whose write was overwritten can still tell that it was."""
     deleted: bool = False
@@ -166,10 +172,15 @@ class PluginStorage:
         check_name("name", name, _MAX_NAME_CHARACTERS)
         if encode_name(slug) != slug:
             raise ConfigError(f"slug is {slug!r}: use letters, digits, -, _ and . (not first)")
+        if len(encoded := encode_name(name)) > _MAX_ENCODED_NAME_BYTES:
+            raise ConfigError(
+                f"name {name!r} takes {len(encoded)} bytes when encoded, and the limit is {_MAX_ENCODED_NAME_BYTES}: "
+                "shorten it (a character outside A-Z a-z 0-9 - _ . takes 3 bytes or more)"
+            )
         if isinstance(max_value_bytes, bool) or not 1 <= max_value_bytes <= LARGEST_VALUE_BYTES:
             raise ConfigError(f"max_value_bytes is {max_value_bytes!r}: give 1 to {LARGEST_VALUE_BYTES}")
         self._store = store
-        self._folder = f"plugin={slug}/name={encode_name(name)}/storage/"
+        self._folder = f"{PLUGINS}{slug}/{_NAME}{encoded}/{_STORAGE}/"
         self._clock = clock
         self._draw_id = draw_id
         self._time = time if time is not None else StoreTime(store, clock=clock, draw_id=draw_id)
@@ -333,7 +344,7 @@ class PluginStorage:
             return False
         if seen.record is None or seen.at is None or not row.version.matches(seen.at):
             return False  # written since it was listed, so it is not old
-        if not seen.record.deleted and not _ended_before(seen.record, before):
+        if not is_leftover(seen.record, before):
             return False
         return isinstance(await self._store.discard(row.key, seen.at), Applied)
 
@@ -405,8 +416,10 @@ class PluginStorage:
             stored = await self._store.get(name)
         except NotFound:
             return _Seen()
+        except BodyTooLarge as error:
+            raise Damaged(f"{error}: nothing was changed") from None
         assert isinstance(stored, Stored)
-        record = decode(stored.body, StorageRecord, _MAX_RECORD_BYTES)
+        record = decode(stored.body, StorageRecord, MAX_RECORD_BYTES)
         if isinstance(record, TooNew):
             raise SchemaTooNew(
                 f"{key!r} in {self._folder} was written by a newer tenure (schemaVersion {record.schema_version}): "
@@ -415,6 +428,10 @@ class PluginStorage:
         if isinstance(record, Damage):
             raise Damaged(
                 f"the object {name!r} is no record of this storage ({record.reason}): nothing was changed; move it away"
+            )
+        if record.version == _MAX_VERSION:
+            raise Damaged(
+                f"the object {name!r} has the highest version there can be: nothing was changed; move it away"
             )
         return _Seen(record, stored.version, await self._is_live(record))
 
@@ -440,7 +457,7 @@ class PluginStorage:
                         break
                     continue
                 key = _key_of(row.key.removeprefix(self._folder))
-                if key is None or row.size > _MAX_RECORD_BYTES:
+                if key is None or row.size > MAX_RECORD_BYTES:
                     if len(foreign) < _MAX_UNREADABLE:
                         foreign[row.key] = None
                     continue
@@ -518,7 +535,7 @@ def _body_of(draft: StorageRecord, write_id: str) -> bytes:
 
 
 def _writes_in(body: bytes) -> Sequence[str]:
-    record = decode(body, StorageRecord, _MAX_RECORD_BYTES)
+    record = decode(body, StorageRecord, MAX_RECORD_BYTES)
     return record.writes if isinstance(record, StorageRecord) else ()
 
 
@@ -545,8 +562,17 @@ def _must_have(key: str, seen: _Seen, version: int) -> bool:
     raise Conflict(f"{key!r} {now}, and version {version} was expected: nothing was written; read it again")
 
 
-def _ended_before(record: StorageRecord, moment: float) -> bool:
-    return record.expires_at_ms is not None and record.expires_at_ms / 1000 < moment
+def is_leftover(record: StorageRecord, before: float) -> bool:
+    """Has it been of no use since `before`, on the store's clock? Of a tombstone that is to be asked of its object."""
+    return record.deleted or (record.expires_at_ms is not None and record.expires_at_ms / 1000 < before)
+
+
+def is_storage_key(key: str) -> bool:
+    """Is this the name of an object that some `PluginStorage` writes?"""
+    parts = key.split("/", 3)
+    if len(parts) < 4 or not parts[0].startswith(PLUGINS) or not parts[1].startswith(_NAME) or parts[2] != _STORAGE:
+        return False
+    return _key_of(parts[3]) is not None
 
 
 def _segments(field: str, key: str) -> Sequence[str]:
@@ -559,9 +585,10 @@ def _segments(field: str, key: str) -> Sequence[str]:
 
 
 def _key_of(encoded: str) -> str | None:
-    """The key whose name this is; `None`: no key's."""
+    """The key whose name this is; `None`: no key's. A `/` may be encoded as well, by others: that names another key."""
     try:
-        return "/".join(map(decode_name, encoded.split("/")))
+        key = "/".join(map(decode_name, encoded.split("/")))
+        return key if "/".join(map(encode_name, _segments("key", key))) == encoded else None
     except InvalidKey:
         return None
 

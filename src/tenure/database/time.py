@@ -29,10 +29,9 @@ from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.entropy import NewId, new_id
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.store import Applied, Store, Unknown
+from tenure.store.scratch import TIME_FOLDER as TIME_FOLDER
 from tenure.store.scratch import scratch_body
 
-TIME_FOLDER = "tenure-time/"
-"""Scratch objects: one for each measurement, removed right after it. What a crash leaves may be deleted."""
 DRIFT = 0.01
 REMEASURE_AFTER = 120.0
 """Seconds: at the assumed drift, after so long over a second may have been gained or lost."""
@@ -61,6 +60,8 @@ class Span(msgspec.Struct, frozen=True):
 
     def narrowed(self, newer: Span) -> Span:
         """What this and a newer measurement say together. If they contradict each other, the store's clock was set."""
+        if newer.at.follower_elapsed(self.at) < 0:
+            return newer.narrowed(self)  # told of late: knowledge is only ever aged forward
         before = self.aged(newer.at)
         earliest, latest = max(before.earliest, newer.earliest), min(before.latest, newer.latest)
         return Span(newer.at, earliest, latest) if earliest <= latest else newer

@@ -9,8 +9,9 @@ The rules, each of which answers a failure:
   read back may have been there, and been deleted. So what cannot be seen is `WriteUnknown` there.
 - A record names its last writes. One of ours that others have overwritten is found among them; one that is not among
   them was not applied if they reach back to the version on which it was based.
-- "Rejected" is confirmed by reading back, because something on the way may have sent our request twice, except by
-  stores that nothing stands before (those with a conditional delete: memory and directory).
+- "Rejected" is confirmed by reading back, because something on the way may have sent our request twice. What is not to
+  be found there did not happen on stores that nothing stands before (those with a conditional delete: memory and
+  directory); on others it may have happened, and its record been deleted and removed since.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import msgspec
 from tenure.clock import Clock
 from tenure.database.records import Envelope, decode, encode, write_ids
 from tenure.entropy import NewId
-from tenure.errors import NotFound, WriteUnknown
+from tenure.errors import WriteUnknown
 from tenure.store import Applied, Attempt, Outcome, Rejected, Settled, Store, Stored, Unknown, Version, settle
 
 Draft = Callable[[str], Envelope]
@@ -63,16 +64,9 @@ class Writer:
         if isinstance(outcome, Applied):
             return Written(drafts.last, outcome.version)
         if isinstance(outcome, Rejected) and self._believes_rejections:
-            return None
-        settled = await settle(
-            self._store,
-            attempt,
-            write_ids=write_ids,
-            resend=drafts.compose,
-            draw_id=self._draw_id,
-            clock=self._clock,
-            tries=_TRIES,
-        )
+            settled = await settle(self._store, attempt, write_ids=write_ids, clock=self._clock, tries=1)
+            return drafts.written(settled) if isinstance(settled.outcome, Applied) else None
+        settled = await self._insist(attempt, drafts)
         if isinstance(settled.outcome, Applied):
             return drafts.written(settled)
         if settled.stored is not None:
@@ -92,8 +86,6 @@ class Writer:
         outcome = await self._send(attempt, drafts)
         if isinstance(outcome, Applied):
             return Written(drafts.last, outcome.version)
-        if isinstance(outcome, Rejected) and self._believes_rejections:
-            return None
         settled = await self._look_again(attempt) if once else await self._insist(attempt, drafts)
         if isinstance(settled.outcome, Applied):
             return drafts.written(settled)
@@ -104,8 +96,8 @@ class Writer:
             # With tombstones removed, ours may have come and gone before this one was made.
             if not in_doubt or (remembered and not once):
                 return None
-        elif not in_doubt and isinstance(settled.outcome, Unknown) and isinstance(settled.outcome.error, NotFound):
-            return None  # it was there, and is gone since
+        elif not in_doubt and self._believes_rejections:
+            return None  # another was there, and is gone since
         raise self._unknown(id, settled)
 
     async def _insist(self, attempt: Attempt, drafts: _Drafts) -> Settled:

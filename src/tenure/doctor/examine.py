@@ -18,7 +18,7 @@ from tenure.store import Store
 from tenure.store.opening import connect, learn, shared_folder_reasons
 from tenure.store.providers import SECONDS_BETWEEN_WRITES
 from tenure.store.races import RaceKind, RaceReport, race
-from tenure.store.scratch import DOCTOR_FOLDER, PROBE_FOLDER, RACE_FOLDER, scratch_body
+from tenure.store.scratch import DOCTOR_FOLDER, RACE_FOLDER, SCRATCH_FOLDERS, scratch_body
 from tenure.store.url import StoreUrl, parse_url
 
 _STALE = timedelta(hours=1)
@@ -197,7 +197,7 @@ class _Examination:
         await store.put(marker := f"{self._folder}tidy", scratch_body(self._draw_id()))
         try:
             now = max([entry.modified async for entry in store.list(self._folder)], default=None)
-            for folder in (PROBE_FOLDER, RACE_FOLDER, DOCTOR_FOLDER):
+            for folder in SCRATCH_FOLDERS:
                 stale = [entry.key async for entry in store.list(folder) if now and now - entry.modified > _STALE]
                 await store.delete(*stale)
         finally:

@@ -1,4 +1,4 @@
-"""Objects that are written only to try a store out, and may be deleted by whoever finds them."""
+"""Objects that are written only to try a store out, or to see its clock, and may be deleted by whoever finds them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import msgspec
 PROBE_FOLDER = "tenure-probe/"
 RACE_FOLDER = "tenure-race/"
 DOCTOR_FOLDER = "tenure-doctor/"
+TIME_FOLDER = "tenure-time/"
+"""One object for each measurement of the store's clock, removed right after it."""
+SCRATCH_FOLDERS = (PROBE_FOLDER, RACE_FOLDER, DOCTOR_FOLDER, TIME_FOLDER)
 
 
 class ScratchRecord(msgspec.Struct, frozen=True, rename="camel"):

@@ -106,8 +106,10 @@ class CoordinatorCandidate:
             self.supervisor = children
             if restarts is not None:
                 raise ConfigError("restarts is given beside a supervisor, which has its own: give it there")
-        else:
+        elif isinstance(children, Sequence):
             self.supervisor = CoordinatorSupervisor(children, name=namespace, restarts=restarts)
+        else:
+            raise ConfigError(f"children is {children!r}: give a list of Child, or a CoordinatorSupervisor")
         for name, given in (
             ("coordinator_election_enabled", coordinator_election_enabled),
             ("cluster_coordinator", cluster_coordinator),
@@ -127,24 +129,21 @@ class CoordinatorCandidate:
                 "cluster_coordinator is True, and coordinator_election_enabled too: a node is either told to run the "
                 "children or elected to; set one of them to False"
             )
-        self.eligible = environment.flag(environ, environment.ELIGIBLE, True) if eligible is None else eligible
+        base = config if config is not None else candidate_config()
+        self.eligible = environment.flag(environ, environment.ELIGIBLE, base.eligible) if eligible is None else eligible
         self.election_interval = (
             environment.milliseconds(environ, environment.ELECTION_INTERVAL, 5.0)
             if election_interval is None
             else seconds("election_interval", election_interval)
         )
         delay = (
-            environment.milliseconds(environ, environment.TAKEOVER_DELAY, 1.0, zero=True)
+            environment.milliseconds(environ, environment.TAKEOVER_DELAY, base.takeover_delay, zero=True)
             if takeover_delay is None
             else seconds("takeover_delay", takeover_delay, zero=True)
         )
-        self.config = (
-            candidate_config(eligible=self.eligible, takeover_delay=delay)
-            if config is None
-            else config.replace(eligible=self.eligible)
-        )
+        self.config = base.replace(eligible=self.eligible, takeover_delay=delay)
         self.name = namespace
-        self._bus = EventBus(_EVENTS_KEPT, _log, more_names=TELEMETRY_NAMES)
+        self._bus = EventBus(_EVENTS_KEPT, _log, names=TELEMETRY_NAMES)
         self._database: Database | None = None
         self._coordinator: GlobalCoordinatorService | None = None
         self._tap: Tap | None = None
@@ -174,7 +173,7 @@ class CoordinatorCandidate:
                 self._coordinator = coordinator
                 coordinator.subscribe(self, hook_overrun=self._hook_overrun)
                 try:
-                    await coordinator.start()
+                    await coordinator.start_for_subscribers()
                 except BaseException:
                     await self._leave()
                     raise
@@ -198,10 +197,6 @@ class CoordinatorCandidate:
             return
         try:
             await coordinator.withdraw(self)
-            # The others must not wait for a lease that nobody uses: without its children this node has no reason to
-            # lead, unless another plugin of this process has one.
-            if not coordinator.has_subscribers:
-                await coordinator.stop()
         finally:
             if self._tap is not None:
                 self._tap.end()

@@ -150,6 +150,11 @@ class Command:
         for word in argv:
             if not isinstance(word, str) or "\0" in word:
                 raise ConfigError(f"argv has {word!r}: every argument is text without NUL")
+        if len(argv) == 1 and " " in argv[0] and not Path(argv[0]).exists():
+            raise ConfigError(
+                f"argv is the single word {argv[0]!r}: give each argument by itself, e.g. Command('sleep', '5'); for a "
+                "shell's syntax use Command('sh', '-c', …)"
+            )
         if isinstance(terminate_within, bool) or not isinstance(terminate_within, int | float):
             raise ConfigError(f"terminate_within is {terminate_within!r}: give seconds")
         if not 0 < terminate_within <= 3600:
@@ -173,15 +178,18 @@ class Child(msgspec.Struct, frozen=True):
 
     name: str
     runs: Runnable
-    restart: Restart = Restart.PERMANENT
+    restart: Restart | str = Restart.PERMANENT
     stop_within: float = 5.0
     """Seconds that it gets to end, at most; less if the lease leaves less."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name) <= MAX_NAME or not self.name.isprintable():
             raise ConfigError(f"the child's name is {self.name!r}: give 1 to {MAX_NAME} printable characters")
-        if not isinstance(self.restart, Restart):
-            raise ConfigError(f"restart of child {self.name!r} is {self.restart!r}: it must be one of {list(Restart)}")
+        try:
+            msgspec.structs.force_setattr(self, "restart", Restart(self.restart))
+        except ValueError:
+            choices = ", ".join(repr(each.value) for each in Restart)
+            raise ConfigError(f"restart of child {self.name!r} is {self.restart!r}: it must be {choices}") from None
         if isinstance(self.stop_within, bool) or not isinstance(self.stop_within, int | float):
             raise ConfigError(f"stop_within of child {self.name!r} is {self.stop_within!r}: give seconds")
         if not 0 < self.stop_within <= 3600:

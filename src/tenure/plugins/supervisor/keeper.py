@@ -10,7 +10,7 @@ import msgspec
 
 from tenure.clock import Clock
 from tenure.entropy import Random
-from tenure.plugins.supervisor.child import Child, ChildState, ChildStatus, Context
+from tenure.plugins.supervisor.child import Child, ChildState, ChildStatus, Context, Restart
 from tenure.plugins.supervisor.restarts import Again, Done, Intensity, RestartPolicy, TooOften
 from tenure.plugins.supervisor.running import Running, running
 
@@ -43,7 +43,7 @@ class Keeper:
         self._random = random
         self._changed = changed
         self._gave_up = gave_up
-        self._intensity = Intensity(policy, child.restart)
+        self._intensity = Intensity(policy, Restart(child.restart))
         self._running: Running | None = None
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()

@@ -42,7 +42,7 @@ def folder_of(name: str) -> str:
     return f"plugin=supervisor/name={encode_name(name)}/"
 
 
-async def read_status(store: Store, name: str = "default") -> SupervisorStatus | None:
+async def read_status(store: Store, name: str = "coordinator") -> SupervisorStatus | None:
     """The children as last written by a leader; `None`: nobody ever wrote, or what is there cannot be read."""
     value = await read(Prefixed(store, folder_of(name)), _KEY)
     if value is None or value.body is None:
@@ -80,20 +80,31 @@ class StatusBoard:
     def changed(self) -> None:
         self._changed.set()
 
+    async def write_last(self, within: float) -> None:
+        """How it ended. Whoever lost the lease does not get to say."""
+        try:
+            async with asyncio.timeout(within):
+                await self._write()
+        except (TimeoutError, CoordinationError, StoreError) as error:
+            _log.debug("the last status of %r was not written: %s", self._name, error)
+
+    async def _write(self) -> None:
+        status = SupervisorStatus(
+            name=self._name,
+            node=self._node,
+            epoch=self._epoch,
+            written_at=time_of_day(self._clock.read().wall_ns),
+            children=self._children(),
+        )
+        await self._writer.put(_KEY, msgspec.json.encode(status))
+
     async def run(self) -> None:
         """Until cancelled, or until a newer leader has written."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            status = SupervisorStatus(
-                name=self._name,
-                node=self._node,
-                epoch=self._epoch,
-                written_at=time_of_day(self._clock.read().wall_ns),
-                children=self._children(),
-            )
             try:
-                await self._writer.put(_KEY, msgspec.json.encode(status))
+                await self._write()
             except CoordinationError as error:
                 _log.debug("the status of %r is written by somebody else now: %s", self._name, error)
                 return

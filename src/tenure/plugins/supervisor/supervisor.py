@@ -30,6 +30,8 @@ _log = logging.getLogger("tenure.supervisor")
 
 _LAST_CHANCE = 0.05
 """Where no time is left, a child that yields still gets this long to do so before it is reported."""
+_LAST_WORD = 1.0
+"""Seconds for writing down that all have stopped, if the lease lasts."""
 _KEPT_FOR_REPORTING = 0.05
 """Share of the remaining lease that is not given to children: stopping takes a moment, too."""
 
@@ -59,8 +61,9 @@ class Assignment:
         return self.lead is None or self.lead.is_current()
 
     def ensure(self) -> None:
-        if self.lead is not None:
-            self.lead.ensure()
+        """Also while it is being wound up: the lease is still ours then."""
+        if self.lead is not None and not self.lead.holds():
+            raise LeadershipLost(f"epoch {self.lead.epoch} of {self.lead.namespace!r} is over")
 
     def time_to_stop(self) -> float:
         return float("inf") if self.lead is None else self.lead.time_to_wind_up()
@@ -127,10 +130,12 @@ class CoordinatorSupervisor:
                 await keeper.up()
             await asyncio.get_running_loop().create_future()
         finally:
-            writing.cancel()
             try:
                 await self._stop(assignment, stop_within, clock)
+                writing.cancel()
+                await board.write_last(min(_LAST_WORD, assignment.time_to_stop()))
             finally:
+                writing.cancel()
                 self._keepers = []
 
     def _keeper(self, child: Child, assignment: Assignment, changed: Callable[[], None]) -> Keeper:
