@@ -29,7 +29,7 @@ async def test_on_a_bucket_it_wants_to_be_told_that_nobody_writes(url_of: Callab
     await leave_tombstones(url)
     refused = await asyncio.to_thread(tenure, "gc", url)
     assert refused.code == 2
-    assert "stop every process that writes to its resources, and say so with --yes" in refused.err
+    assert "stop every process that writes to its resources and plugin storages, and say so with --yes" in refused.err
     looked = (await asyncio.to_thread(tenure, "gc", url, "--dry-run", "--json")).json()
     assert (looked["removed"], looked["records"], looked["dry_run"]) == (1, 2, True)
     done = await asyncio.to_thread(tenure, "gc", url, "--yes")

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from tenure.clock import SYSTEM_CLOCK, Reading
 from tenure.database.gc import collect
 from tenure.database.ids import key_of
 from tenure.database.resource import Resource
-from tenure.errors import StoreUnavailable
-from tenure.store import Outcome, Stored, StoreInfo, Version
+from tenure.database.storage import PluginStorage
+from tenure.errors import AccessDenied, BodyTooLarge, StoreUnavailable
+from tenure.store import NotModified, Outcome, Stored, StoreInfo, Unknown, Version
 from tenure.store.memory import MemoryStore
 from tenure.store.readonly import ReadOnly
+from tenure.testing import SimulatedClock
 
 pytestmark = pytest.mark.req("DB-2")
 
@@ -26,6 +27,14 @@ class Bucket(MemoryStore):
         self.info = StoreInfo(provider="memory", url="memory://bucket")
 
 
+class Aged(Bucket):
+    """Its clock, which is not this host's, can be moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = self.clock = SimulatedClock()
+
+
 class Forgetful(MemoryStore):
     """Its resources cannot remove their tombstones; `gc` can."""
 
@@ -35,17 +44,6 @@ class Forgetful(MemoryStore):
         if self.forgets:
             raise StoreUnavailable("no answer")
         return await super().discard(key, expected)
-
-
-class Later:
-    """Two days on."""
-
-    def read(self) -> Reading:
-        now = SYSTEM_CLOCK.read()
-        return Reading(now.boottime_ns, now.monotonic_ns, now.raw_ns, now.wall_ns + 2 * 86_400 * 10**9)
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError
 
 
 async def fill(store: MemoryStore) -> Resource[dict[str, Any]]:
@@ -125,10 +123,86 @@ async def test_a_store_that_fails_is_told_of() -> None:
     assert not result.ok
 
 
-async def test_old_scratch_objects_go() -> None:
-    store = Bucket()
-    for folder in ("tenure-probe", "tenure-race", "tenure-doctor"):
+async def test_what_could_not_be_removed_by_its_version_is_told_of() -> None:
+    class Refuses(Forgetful):
+        async def discard(self, key: str, expected: Version) -> Outcome:
+            return Unknown(AccessDenied("no")) if not self.forgets else await super().discard(key, expected)
+
+    store = Refuses()
+    await fill(store)
+    store.forgets = False
+    result = await collect(store)
+    assert (result.removed, result.kept, result.failed) == (0, 1, 4)
+    assert not result.ok
+
+
+async def test_an_object_too_large_to_be_read_is_named_and_stops_nothing() -> None:
+    class Large(Bucket):
+        async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+            if key == key_of("large", "a"):
+                raise BodyTooLarge("too large")
+            return await super().get(key, unless=unless)
+
+    store = Large()
+    await store.put(key_of("large", "a"), b"x" * 511)
+    await fill(store)
+    result = await collect(store)
+    assert result.damaged == (key_of("large", "a"),)
+    assert result.removed == 4
+
+
+async def test_old_scratch_objects_go_by_the_stores_clock() -> None:
+    store = Aged()
+    for folder in ("tenure-probe", "tenure-race", "tenure-doctor", "tenure-time"):
         await store.put(f"{folder}/x", b"x")
+    store.clock.advance(23 * 3600)
     assert (await collect(store)).scratch_removed == 0
-    assert (await collect(store, clock=Later())).scratch_removed == 3
-    assert [entry.key async for entry in store.list()] == []
+    store.clock.advance(2 * 3600)
+    await store.put("tenure-time/new", b"x")
+    assert (await collect(store)).scratch_removed == 4
+    assert [entry.key async for entry in store.list()] == ["tenure-time/new"]
+
+
+@pytest.mark.req("DB-3")
+@pytest.mark.parametrize("conditional", [True, False])
+async def test_leftovers_of_storages_go_after_a_day(conditional: bool) -> None:
+    store = Aged()
+    store.info = StoreInfo(provider="memory", url="memory://", conditional_delete=conditional)
+    storage = PluginStorage(store, "s3-queue", "orders, late", clock=store.clock)
+    other = PluginStorage(store, "p", "n", clock=store.clock)
+    await storage.set_many({"stays": 1, "deleted/a": 1, "later": 1})
+    await storage.delete("deleted/a")
+    await storage.set("expired", 1, ttl=60)
+    await other.set("expired", 1, ttl=60)
+    await other.set("lives", 1, ttl=10 * 86_400)
+    await other.set("just-expired", 1, ttl=86_400)
+    spared = (
+        "plugin=p/name=n/log/1",
+        "plugin=p/name=n/storage",
+        "plugin=p/namespace=n/storage/x",
+        "plugin=p/name=n/storage/~zz",
+    )
+    for key in spared:
+        await store.put(key, b"x")
+    await store.put("plugin=p/name=n/storage/newer", b'{"tenure":"storage","schemaVersion":9}')
+    store.clock.advance(86_400)
+    assert (await collect(store, clock=store.clock)).storage_leftovers == 0
+    await storage.delete("later")
+    store.clock.advance(120)
+    before = [entry.key async for entry in store.list()]
+    looked = await collect(ReadOnly(store), dry_run=True, clock=store.clock)
+    assert (looked.storage_leftovers, looked.storage_removed) == (3, 3)
+    assert [entry.key async for entry in store.list()] == before
+    result = await collect(store, clock=store.clock)
+    assert (result.storage_leftovers, result.storage_removed, result.tombstones, result.removed) == (3, 3, 0, 0)
+    assert result.ok
+    left = {entry.key async for entry in store.list()}
+    assert {key.rpartition("/")[2] for key in set(before) - left} == {"a", "expired"}
+    assert left >= set(spared)
+    assert [entry.key for entry in (await storage.list()).entries] == ["stays"]
+    assert await other.get("lives") == 1
+    await store.put("plugin=p/name=n/storage/damaged", b"x")
+    store.clock.advance(2 * 86_400)
+    result = await collect(store, clock=store.clock)
+    assert result.damaged == ("plugin=p/name=n/storage/damaged",)
+    assert not result.ok

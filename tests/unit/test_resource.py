@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 import pytest
 
 from tenure.database.ids import DRAWN, MAX_ID_CHARACTERS, key_of, parse_key
-from tenure.database.records import RECENT_WRITES, Envelope, decode, encode, is_tombstone_size
+from tenure.database.records import MAX_VERSION, RECENT_WRITES, Envelope, decode, encode, is_tombstone_size
 from tenure.database.resource import MAX_INSERTS, REMOVE, Resource
 from tenure.errors import (
+    BodyTooLarge,
     ConfigError,
     Conflict,
     DamagedRecord,
@@ -24,7 +26,7 @@ from tenure.errors import (
     StoreUnavailable,
     WriteUnknown,
 )
-from tenure.store import Metered, Outcome, Stored, StoreInfo, Unknown, Version
+from tenure.store import Metered, NotModified, Outcome, Rejected, Stored, StoreInfo, Unknown, Version
 from tenure.store.memory import MemoryStore
 
 pytestmark = pytest.mark.req("DB-2")
@@ -40,6 +42,24 @@ class Email(msgspec.Struct, frozen=True):
 class Point:
     x: int
     y: float = 0.0
+
+
+class Picky(msgspec.Struct):
+    x: int
+
+    def __post_init__(self) -> None:
+        if self.x == 7:
+            raise KeyError("no sevens")
+
+
+class Due(msgspec.Struct):
+    at: datetime
+    tags: set[str] = set()
+    where: Point | None = None
+
+
+class Number(int):
+    pass
 
 
 class NoDiscard(MemoryStore):
@@ -313,8 +333,58 @@ class TestListing:
         await emails.update("misfit", Email("cured"))
         assert (await emails.get("misfit")).data == Email("cured")
 
-    @pytest.mark.parametrize("limit", [0, 1001])
-    async def test_the_size_of_a_page_is_bounded(self, emails: Resource[Email], limit: int) -> None:
+    async def test_an_object_too_large_to_be_read_is_set_aside(self) -> None:
+        class Large(MemoryStore):
+            async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+                if key == key_of("notes", "large"):
+                    raise BodyTooLarge(f"the object {key!r} has 99,999,999 bytes")
+                return await super().get(key, unless=unless)
+
+        store = Large()
+        notes: Resource[dict[str, Any]] = Resource(store, "notes")
+        await notes.insert({}, id="a")
+        await store.put(key_of("notes", "large"), b"x")
+        page = await notes.list()
+        assert [record.id for record in page.records] == ["a"]
+        assert [damaged.id for damaged in page.damaged] == ["large"]
+        with pytest.raises(DamagedRecord, match="99,999,999 bytes"):
+            await notes.get("large")
+
+    async def test_a_record_that_its_class_refuses_is_set_aside(self, store: MemoryStore) -> None:
+        await Resource(store, "picky").insert({"x": 7}, id="seven")
+        page = await Resource(store, "picky", Picky).list()
+        assert "KeyError: 'no sevens'" in page.damaged[0].reason
+
+    async def test_an_outage_is_a_store_error_and_no_group(self) -> None:
+        class Down(MemoryStore):
+            async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+                raise StoreUnavailable("no answer")
+
+        notes: Resource[dict[str, Any]] = Resource(Down(), "notes")
+        await notes.insert({}, id="a")
+        await notes.insert({}, id="b")
+        with pytest.raises(StoreUnavailable):
+            await notes.list()
+
+    async def test_a_listing_goes_on_after_names_that_no_record_can_have(self, store: MemoryStore) -> None:
+        notes: Resource[dict[str, Any]] = Resource(store, "notes")
+        foreign = f"id={'a' * (MAX_ID_CHARACTERS + 1)}.json"
+        await store.put(f"resource=notes/data/{foreign}", b"{}")
+        for id in ("0", "b", "c"):
+            await notes.insert({}, id=id)
+        seen, named, after = [], [], None
+        while True:
+            page = await notes.list(limit=1, after=after)
+            seen += [record.id for record in page.records]
+            named += [damaged.id for damaged in page.damaged]
+            if (after := page.next) is None:
+                break
+        assert seen == ["0", "b", "c"]
+        assert named == [foreign]
+        assert await notes.count() == 3
+
+    @pytest.mark.parametrize("limit", [0, 1001, 2.5, True])
+    async def test_the_size_of_a_page_is_bounded(self, emails: Resource[Email], limit: Any) -> None:
         with pytest.raises(ConfigError, match=f"limit is {limit}: give 1 to 1000"):
             await emails.list(limit=limit)
 
@@ -348,6 +418,37 @@ class TestManyInserts:
 
 
 class TestChecks:
+    async def test_a_patch_takes_what_the_class_may_hold(self, store: MemoryStore) -> None:
+        dues = Resource(store, "dues", Due)
+        due = await dues.insert(Due(datetime(2030, 1, 1, tzinfo=UTC), where=Point(1)))
+        later = datetime(2031, 1, 1, tzinfo=UTC)
+        patched = await dues.patch(due.id, {"at": later, "tags": {"a"}, "where": REMOVE})
+        assert patched.data == Due(later, {"a"})
+        assert (await dues.patch(due.id, {"where": Point(2)})).data.where == Point(2)
+        with pytest.raises(InvalidRecord, match=r"data\.at"):
+            await dues.patch(due.id, {"at": object()})
+
+    async def test_what_cannot_be_written_as_json_is_refused_by_name(self, store: MemoryStore) -> None:
+        with pytest.raises(InvalidRecord, match="Number"):
+            await Resource(store, "notes").insert({"n": Number(3)})
+        with pytest.raises(InvalidRecord, match="no sevens"):
+            await Resource(store, "picky", Picky).insert({"x": 7})
+
+    def test_a_class_that_cannot_be_read_is_refused_at_once(self, store: MemoryStore) -> None:
+        class Ambiguous(msgspec.Struct):
+            x: list[int] | set[int]
+
+        class Undefined(msgspec.Struct):
+            x: Nowhere  # type: ignore[name-defined] # noqa: F821
+
+        for kind in (Ambiguous, Undefined):
+            with pytest.raises(ConfigError, match=f"schema {kind.__name__} cannot be used"):
+                Resource(store, "notes", kind)
+
+    def test_a_name_that_makes_too_long_a_key_is_refused_at_once(self, store: MemoryStore) -> None:
+        with pytest.raises(ConfigError, match="takes 198 bytes when encoded, and the limit is 190"):
+            Resource(store, "ä" * 33)
+
     @pytest.mark.parametrize(
         ("data", "complaint"),
         [
@@ -484,14 +585,26 @@ class TestEnvelope:
 
     def test_it_remembers_so_many_writes(self) -> None:
         envelope = Envelope(id="a", version=5, first_version=5, write_id="w", recent_writes=("w",), data={})
-        assert envelope.remembers_all
+        assert envelope.remembers_its_creation
         for number in range(RECENT_WRITES):
             envelope = envelope.followed_by(f"w{number}", "")
         assert envelope.version == 5 + RECENT_WRITES
         assert len(envelope.recent_writes) == RECENT_WRITES
-        assert not envelope.remembers_all
+        assert not envelope.remembers_its_creation
         assert envelope.remembers_all_since(5)
         assert not envelope.remembers_all_since(4)
+
+    def test_a_version_that_can_have_no_next_is_damage(self) -> None:
+        envelope = Envelope(
+            id="a",
+            version=MAX_VERSION,
+            first_version=1,
+            write_id="w",
+            recent_writes=("w",),
+            first_write_id="w",
+            data={},
+        )
+        assert decode(encode(envelope), "a") == f"its version is {MAX_VERSION}, after which there is none"
 
 
 class TestUncertainty:
@@ -513,7 +626,8 @@ class TestUncertainty:
         assert caught.value.record_id is not None
         assert caught.value.record_id.startswith(DRAWN)
 
-    async def test_a_rejection_of_our_own_repeated_write_is_no_conflict(self) -> None:
+    @pytest.mark.parametrize("conditional", [False, True])
+    async def test_a_rejection_of_our_own_repeated_write_is_no_conflict(self, conditional: bool) -> None:
         class Repeats(NoDiscard):
             """Something on the way sends each conditional write twice, and passes on the second answer."""
 
@@ -525,15 +639,61 @@ class TestUncertainty:
                 await super().replace(key, body, expected)
                 return await super().replace(key, body, expected)
 
-        notes: Resource[dict[str, Any]] = Resource(Repeats(), "notes", clock=_Quick())
+        store = Repeats()
+        store.info = StoreInfo(provider="memory", url="memory://", conditional_delete=conditional)
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
         first = await notes.insert({"a": 1}, id="n")
         second = await notes.update("n", {"a": 2}, if_version=first.version)
         assert second.version == first.version + 1
         await notes.delete("n", if_version=second.version)
         again = await notes.insert({"a": 3}, id="n")
-        assert again.version == first.version + 3
+        assert again.version == first.version + 3 or conditional
         with pytest.raises(RecordExists):
             await notes.insert({"a": 4}, id="n")
+
+    async def test_an_insert_that_was_refused_by_what_is_gone_since_is_not_sent_again_where_no_id_returns(self) -> None:
+        class Passing(NoDiscard):
+            """Something sends our create twice; before the second one a reader took the record and deleted it."""
+
+            creates = 0
+
+            async def create(self, key: str, body: bytes) -> Outcome:
+                self.creates += 1
+                return Rejected()
+
+        store = Passing()
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        with pytest.raises(WriteUnknown):
+            await notes.insert({"a": 1})
+        assert store.creates == 1
+
+    @pytest.mark.parametrize("lands", [True, False])
+    async def test_an_insert_without_an_answer_is_told_however_often_the_key_was_written(self, lands: bool) -> None:
+        class Silent(NoDiscard):
+            """Our create gets no answer; others write many times before we look."""
+
+            others: Resource[dict[str, Any]] | None = None
+
+            async def create(self, key: str, body: bytes) -> Outcome:
+                if self.others is None:
+                    return await super().create(key, body)
+                others, self.others = self.others, None
+                if lands:
+                    await super().create(key, body)
+                else:
+                    await others.insert({"a": 0}, id="n")
+                for number in range(2 * RECENT_WRITES):
+                    await others.patch("n", {"b": number})
+                return Unknown(StoreUnavailable("no answer"))
+
+        store = Silent()
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        store.others = Resource(store, "notes")
+        if lands:
+            assert (await notes.insert({"a": 1}, id="n")).data == {"a": 1}
+        else:
+            with pytest.raises(RecordExists):
+                await notes.insert({"a": 1}, id="n")
 
     async def test_a_write_that_was_overwritten_meanwhile_is_recognised(self) -> None:
         class Overwrites(NoDiscard):

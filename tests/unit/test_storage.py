@@ -23,6 +23,7 @@ from tenure.database.storage import (
 )
 from tenure.database.time import StoreTime
 from tenure.errors import (
+    BodyTooLarge,
     ConfigError,
     Conflict,
     Damaged,
@@ -671,6 +672,45 @@ async def test_names_of_other_tools_are_named() -> None:
     await store.put("plugin=p/name=n/storage/~zz", b"x")
     page = await storage_of(store).list()
     assert page == Page((), None, ("plugin=p/name=n/storage/~zz",))
+
+
+@pytest.mark.parametrize("foreign", ["a~2fb", "a~0ab"])
+async def test_names_that_only_look_like_keys_neither_stop_nor_turn_back_a_listing(foreign: str) -> None:
+    store = MemoryStore()
+    storage = storage_of(store)
+    await storage.set_many({"a/b": 1, "z": 2})
+    await store.put(f"plugin=p/name=n/storage/{foreign}", b"x")
+    seen: list[str] = []
+    page = await storage.list(limit=1)
+    for _ in range(5):
+        seen += [entry.key for entry in page.entries]
+        if page.after is None:
+            break
+        page = await storage.list(limit=1, after=page.after)
+    assert seen == ["a/b", "z"]
+    assert (await storage.list()).unreadable == (f"plugin=p/name=n/storage/{foreign}",)
+
+
+async def test_what_is_too_large_to_be_read_is_damage() -> None:
+    class Large(MemoryStore):
+        async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+            raise BodyTooLarge(f"the object {key!r} has 99,999,999 bytes")
+
+    with pytest.raises(Damaged, match="99,999,999 bytes"):
+        await storage_of(Large()).set("k", 1)
+
+
+async def test_a_version_that_can_have_no_next_is_damage() -> None:
+    store = MemoryStore()
+    body = json.dumps({"tenure": "storage", "writeId": "w", "version": 2**62, "value": 1}).encode()
+    await store.put("plugin=p/name=n/storage/k", body)
+    with pytest.raises(Damaged, match="highest version"):
+        await storage_of(store).set("k", 1)
+
+
+def test_a_name_that_makes_too_long_a_key_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="takes 198 bytes when encoded, and the limit is 195"):
+        storage_of(MemoryStore(), name="ä" * 33)
 
 
 # Sweeping

@@ -58,6 +58,15 @@ def test_where_two_measurements_contradict_the_newer_counts(jump: float) -> None
     assert Span(at(0), 100.0, 101.0).narrowed(newer) == newer
 
 
+def test_what_is_told_late_is_aged_to_what_is_known() -> None:
+    known = Span(at(100), 200.0, 201.0)
+    both = known.narrowed(Span(at(0), 100.5, 101.5))
+    assert both.at == at(100)
+    assert (both.earliest, both.latest) == (200.0, 201.0)
+    contradicted = known.narrowed(Span(at(0), 500.0, 501.0))
+    assert contradicted == known
+
+
 @given(
     data=st.lists(
         st.tuples(

@@ -39,6 +39,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     write_id: Id
     recent_writes: Annotated[tuple[Id, ...], msgspec.Meta(min_length=1, max_length=RECENT_WRITES)]
     """The ids of the last writes, newest last, `write_id` included."""
+    first_write_id: Text = ""
+    """The write that created the object. An insert that cannot find itself here, nor anywhere else, did not happen."""
     created_at: Text = ""
     updated_at: Text = ""
     """For people: nothing is decided by them."""
@@ -53,9 +55,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return 0 <= self.version - version <= len(self.recent_writes)
 
     @property
-    def remembers_all(self) -> bool:
-        """Is every write since the object was created among the recent ones?"""
-        return self.remembers_all_since(self.first_version - 1)
+    def remembers_its_creation(self) -> bool:
+        """Can be told which write created the object?"""
+        return bool(self.first_write_id) or self.remembers_all_since(self.first_version - 1)
 
     def followed_by(self, write_id: str, at: str, **changes: Any) -> Envelope:
         """What comes after this one, written under `write_id`."""
@@ -134,9 +136,10 @@ def decode(body: bytes, id: str) -> Envelope | str:
 def write_ids(body: bytes) -> tuple[str, ...]:
     """The ids of the writes that a body proves, for `settle`."""
     try:
-        return _Envelope.decode(body).recent_writes
+        envelope = _Envelope.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ()
+    return (envelope.first_write_id, *envelope.recent_writes)
 
 
 def is_tombstone_size(size: int) -> bool:

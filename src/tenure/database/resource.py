@@ -292,6 +292,7 @@ class Resource(Generic[D]):
                 first_version=version,
                 write_id=write_id,
                 recent_writes=(write_id,),
+                first_write_id=write_id,
                 created_at=at,
                 updated_at=at,
                 data=plain,

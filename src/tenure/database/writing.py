@@ -7,8 +7,8 @@ The rules, each of which answers a failure:
 - An insert on an absent key is a create. Where tombstones are removed, it is sent *once*: a second copy could land when
   the record was deleted and its tombstone removed, and would bring it back; and a record that is not there when it is
   read back may have been there, and been deleted. So what cannot be seen is `WriteUnknown` there.
-- A record names its last writes. One of ours that others have overwritten is found among them; one that is not among
-  them was not applied if they reach back to the version on which it was based.
+- A record names its first write and its last ones. One of ours that others have overwritten is found among them; one
+  that is not among them was not applied if it was a create, or if they reach back to the version on which it was based.
 - "Rejected" is confirmed by reading back, because something on the way may have sent our request twice. What is not to
   be found there did not happen on stores that nothing stands before (those with a conditional delete: memory and
   directory); on others it may have happened, and its record been deleted and removed since.
@@ -92,7 +92,7 @@ class Writer:
         in_doubt = any(isinstance(answer, Unknown) for answer in attempt.answers)
         if settled.stored is not None:
             now = decode(settled.stored.body, id)
-            remembered = isinstance(now, Envelope) and now.remembers_all
+            remembered = isinstance(now, Envelope) and now.remembers_its_creation
             # With tombstones removed, ours may have come and gone before this one was made.
             if not in_doubt or (remembered and not once):
                 return None
