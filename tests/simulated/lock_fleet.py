@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tenure.coordinator.config import Hosting
-from tenure.coordinator.lock import DistributedLock, LockKeeper
+from tenure.coordinator.lock import DistributedLock, Held, LockKeeper
 from tenure.coordinator.lock.records import LockRecord, decode_lock, lock_key
 from tenure.coordinator.lock.tenancy import Tenancy
 from tenure.election.records import encode
@@ -112,12 +112,19 @@ class Node:
                 async with self.lock as held:
                     await self._body()
                     self.ends["released" if held.ended is None else "over"] += 1
+                    overtaken = self._overtaken(held)
+                if overtaken:
+                    self.fleet.violation = f"{self.name} was not told that token {held.token} had passed on"
             elif dice < 0.85:
                 held = await self.lock.acquire(timeout=self.random.uniform(0.2, 3.0) * self.ttl)
                 try:
                     await self._body(bare=True)
                 finally:
-                    self.ends["still ours" if await held.release() else "not ours"] += 1
+                    overtaken = self._overtaken(held)
+                    ours = await held.release()
+                    self.ends["still ours" if ours else "not ours"] += 1
+                    if ours and overtaken:
+                        self.fleet.violation = f"{self.name} was told that token {held.token} was its own to the end"
             else:
                 found = await self.lock.try_acquire()
                 if found is not None:
@@ -133,6 +140,10 @@ class Node:
             self.ends["timeout"] += 1
         except StoreError:
             self.ends["store"] += 1
+
+    def _overtaken(self, held: Held) -> bool:
+        """Did somebody else get it, before this one let it go?"""
+        return self.fleet.highest > held.token
 
     async def _body(self, *, bare: bool = False) -> None:
         if not bare:

@@ -98,6 +98,17 @@ def blind_release() -> list[Patch]:
     return [(LockDesk, "release", release)]
 
 
+def release_always_ours() -> list[Patch]:
+    """Whoever lets go is told that it was theirs to the end."""
+    release = LockDesk.release
+
+    async def flattering(self: LockDesk) -> bool:
+        await release(self)
+        return True
+
+    return [(LockDesk, "release", flattering)]
+
+
 def unknown_is_applied() -> list[Patch]:
     """A write without an answer counts as done."""
     write = LockDesk._write
@@ -153,6 +164,7 @@ VARIANTS = {
         clock_after_send,
         token_not_raised,
         blind_release,
+        release_always_ours,
         unknown_is_applied,
         nothing_taken_back,
         body_not_cancelled,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -154,6 +155,23 @@ def dead_holder_and_an_outsider() -> None:
         takeover(fleet, waiter, within=holder.ttl * 1.01 / 0.99 + 0.1 + 0.2)
 
 
+def answer_after_the_deadline() -> None:
+    """A process stops just after it sent a renewal, and hears the answer when it had to give the lock up already."""
+    for seed in range(5):
+        with lock_fleet(seed, busy=False) as fleet:
+            holder = fleet.nodes[0]
+            hold(fleet, holder)
+            before = fleet.network.requests[holder.name, "replace"]
+            while fleet.network.requests[holder.name, "replace"] == before:
+                fleet.run(0.001)
+            holder.host.freeze(0.5 * holder.ttl)
+            fleet.run(0.45 * holder.ttl)
+            assert not holder.believing()
+            fleet.run(0.1 * holder.ttl)
+            if holder.believing():
+                raise Violation("it was over, and is held again")
+
+
 def a_renewal_seen_by_a_slow_read() -> None:
     for seed in range(4):
         for share in (0.5, 0.7, 0.9, 0.98):
@@ -214,6 +232,7 @@ DIRECTED: dict[str, tuple[Callable[[], None], Callable[[], list[lock_variants.Pa
     "drift": (slow_holder_and_fast_waiter, lock_variants.no_drift),
     "sending": (renewal_counted_from_the_wrong_sending, lock_variants.validity_by_max),
     "outsider": (dead_holder_and_an_outsider, lock_variants.version_timed),
+    "late answer": (answer_after_the_deadline, lock_variants.renewal_after_deadline),
     "slow read": (a_renewal_seen_by_a_slow_read, lock_variants.waiter_clock_before_read),
 }
 
@@ -295,6 +314,28 @@ def cancelled_after(fleet: LockFleet, node: Node, callbacks: int) -> bool:
     fleet.world.on_step = check
     fleet.run(0.0)
     return task.done() and not task.cancelled()
+
+
+# Trying again and again
+
+
+@pytest.mark.req("DB-4")
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_those_who_only_try_find_out_that_a_holder_died(tasks: int) -> None:
+    """Several tasks of one process try at once: what one has seen is not lost to the others."""
+    with lock_fleet(3, busy=False) as fleet:
+        holder, trying = fleet.nodes[0], fleet.nodes[1]
+        hold(fleet, holder)
+        holder.host.crash()
+
+        async def try_again_and_again() -> None:
+            while not any(await asyncio.gather(*(trying.lock.try_acquire() for _ in range(tasks)))):
+                await trying.host.clock.sleep(0.1)
+
+        fleet.network.change(trying.name, latency=(0.01, 0.01))
+        trying.host.start(try_again_and_again())
+        fleet.run(holder.ttl * 1.02 + 0.1 + 1.0)
+        assert trying.grants == 1
 
 
 # What a damaged record does

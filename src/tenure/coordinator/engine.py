@@ -37,12 +37,12 @@ from tenure.coordinator.events import (
 )
 from tenure.coordinator.fleet import Fleet
 from tenure.coordinator.health import HealthGate
-from tenure.coordinator.hooks import Seat
+from tenure.coordinator.hooks import Seat, settle_quietly
 from tenure.coordinator.layout import namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Grant, Held, Identity, LeaseDesk, Spoilt, Taken
 from tenure.coordinator.metrics import Metrics
-from tenure.coordinator.overrun import Hooks, OverrunWatch
+from tenure.coordinator.overrun import Hooks, OverrunWatch, all_returned, pending
 from tenure.election.decide import (
     BeginDrain,
     Confirm,
@@ -212,17 +212,31 @@ class Engine:
         if not (seat.prepares and self._is_preparing()):
             seat.begin(lead)
 
-    def remove_seat(self, seat: Seat) -> Future[None] | None:
-        """The seat's leave-taking, if it was told that this process leads. The lease is not given away before it."""
-        if seat not in self.seats:
-            return None
-        self.seats.remove(seat)
-        if self.lead is None:
-            return None
-        leaving = seat.finish(self.lead)
-        self._leaving = [(other, hook) for other, hook in self._leaving if not hook.done()]
-        self._leaving.append((seat, asyncio.wrap_future(leaving)))
-        return leaving
+    def remove_seat(self, seat: Seat, done: Future[None] | None = None) -> None:
+        """Have a subscriber wind up; `done` is set when it has. The lease is not given away before that."""
+        leaving: asyncio.Future[None] | None = None
+        if seat in self.seats:
+            self.seats.remove(seat)
+            if self.lead is not None:
+                leaving = self._watched(seat, self.lead)
+                self._leaving = [(other, hook) for other, hook in self._leaving if not hook.done()]
+                self._leaving.append((seat, leaving))
+        if done is not None and leaving is not None:
+            leaving.add_done_callback(lambda _: settle_quietly(done))
+        elif done is not None:
+            settle_quietly(done)
+
+    def forget_hooks(self) -> None:
+        """The user's loops do not run any more, and nothing on them does."""
+        self.seats.clear()
+        self._leaving.clear()
+        self._finishing.clear()
+
+    def _watched(self, seat: Seat, lead: Lead) -> asyncio.Future[None]:
+        """What the subscriber has left to do for this term; its end may change what we decide."""
+        hook = asyncio.wrap_future(seat.finish(lead))
+        hook.add_done_callback(lambda _: self._poke.set())
+        return hook
 
     async def run(self) -> None:
         """Until `request_stop()`, or until a newer process has our id."""
@@ -364,8 +378,12 @@ class Engine:
             return "unhealthy"
         return "loop-stalled" if self._user_loop_stalled else None
 
+    def _is_winding_up(self) -> bool:
+        """Work of an earlier term still runs here. Who cannot do the new work does not take the office for it."""
+        return self._tenure is None and bool(pending(self._finishing) or pending(self._leaving))
+
     def _may_stand(self, now: Reading) -> bool:
-        if not self._config.eligible or self._reason_to_leave() is not None:
+        if self._is_winding_up() or not self._config.eligible or self._reason_to_leave() is not None:
             return False
         return self._ready_in(now) <= 0 and self.breaker.status().state != "open"
 
@@ -525,7 +543,10 @@ class Engine:
             return
         sight, lead = self.desk.sight, self.lead
         leading = self._tenure is not None and self._tenure.confirmed and lead is not None and lead.is_current()
-        changed = self._cold_start.advance(sight.found if sight is not None else None, leading, now)
+        found = sight.found if sight is not None else None
+        if isinstance(found, State) and found.uid == self._who.uid:
+            found = None  # our own grant, on its way to being confirmed
+        changed = self._cold_start.advance(found, leading, now)
         if changed is not None:
             phase, took = changed
             _log.info("cold start of %r: %s", self._namespace, phase.value)
@@ -603,14 +624,14 @@ class Engine:
         self._spawn(self._wind_up(lead))
 
     def _finish_seats(self, lead: Lead) -> Hooks:
-        self._finishing = [(seat, asyncio.wrap_future(seat.finish(lead))) for seat in self.seats]
+        self._finishing = [(seat, self._watched(seat, lead)) for seat in self.seats]
         # Who unsubscribed, and is still winding up, works under this lease as well.
         self._finishing += [(seat, hook) for seat, hook in self._leaving if not hook.done()]
         return self._finishing
 
     async def _wind_up(self, lead: Lead) -> None:
         """Wait for every hook to return; only then may the lease go."""
-        await asyncio.gather(*(hook for _, hook in self._finish_seats(lead)))
+        await all_returned(self._finish_seats(lead))
         tenure = self._tenure
         if tenure is None or tenure.drain is None or tenure.epoch != lead.epoch:
             return

@@ -11,7 +11,7 @@ import enum
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Protocol
 
 from tenure.coordinator.lead import Lead
@@ -56,14 +56,24 @@ class Seat:
         """In a cold start, it is told only after the preparation."""
         self.overrun = overrun
         self._loop = loop
+        self._started: Lead | None = None
         self._begun: Lead | None = None
         self._becoming: asyncio.Task[None] | None = None
+        self._finished: Lead | None = None
         self._last: asyncio.Task[None] | None = None  # the wind-up of the term before
 
     @property
     def is_gone(self) -> bool:
         """Its loop is closed: nothing runs there any more."""
         return self._loop.is_closed()
+
+    def is_for(self, subscriber: Subscriber, loop: asyncio.AbstractEventLoop) -> bool:
+        return self.subscriber is subscriber and self._loop is loop
+
+    @property
+    def is_idle(self) -> bool:
+        """It has nothing left to do for any term."""
+        return self.is_gone or all(task is None or task.done() for task in (self._becoming, self._last))
 
     # On the coordinator's loop
 
@@ -87,10 +97,17 @@ class Seat:
     # On the subscriber's loop
 
     def _start(self, lead: Lead) -> None:
+        if self._started is lead and self._finished is not lead:
+            return  # told twice: one term is begun once, unless its subscriber left and came back
+        self._started, self._finished = lead, None
         self._becoming = self._loop.create_task(self._become(lead, self._last))
 
     def _stop(self, lead: Lead, done: Future[None]) -> None:
-        self._last = self._loop.create_task(self._wind_up(lead, self._becoming, self._last, done))
+        # One term is wound up once: a second cancellation would cut short what the first one began.
+        if self._finished is not lead or self._last is None:
+            self._finished = lead
+            self._last = self._loop.create_task(self._wind_up(lead, self._becoming, self._last))
+        self._last.add_done_callback(lambda _: settle_quietly(done))
 
     async def _become(self, lead: Lead, before: asyncio.Task[None] | None) -> None:
         if before is not None and not before.done():
@@ -105,20 +122,15 @@ class Seat:
         lead: Lead,
         becoming: asyncio.Task[None] | None,
         before: asyncio.Task[None] | None,
-        done: Future[None],
     ) -> None:
-        try:
-            if becoming is not None and not becoming.done():
-                becoming.cancel()
-                await asyncio.wait([becoming])
-            if before is not None and not before.done():
-                await asyncio.wait([before])  # work of an earlier term still runs: the lease must not go over its head
-            if self._begun is lead:
-                self._begun = None
-                await self._call("on_stop_being_coordinator", self.subscriber.on_stop_being_coordinator)
-        finally:
-            if not done.done():
-                done.set_result(None)
+        if becoming is not None and not becoming.done():
+            becoming.cancel()
+            await asyncio.wait([becoming])
+        if before is not None and not before.done():
+            await asyncio.wait([before])  # work of an earlier term still runs: the lease must not go over its head
+        if self._begun is lead:
+            self._begun = None
+            await self._call("on_stop_being_coordinator", self.subscriber.on_stop_being_coordinator)
 
     async def _call(self, name: str, hook: Callable[[], Awaitable[None] | None]) -> None:
         try:
@@ -127,3 +139,10 @@ class Seat:
                 await result
         except Exception:
             _log.exception("%s of %s failed", name, type(self.subscriber).__name__)
+
+
+def settle_quietly(done: Future[None]) -> None:
+    try:
+        done.set_result(None)
+    except InvalidStateError:
+        pass  # whoever waited has given up

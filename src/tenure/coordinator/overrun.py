@@ -27,6 +27,16 @@ Hooks = list[tuple[Seat, "asyncio.Future[None]"]]
 """What each subscriber has left to do for a term."""
 
 
+def pending(hooks: Hooks) -> list[asyncio.Future[None]]:
+    """What still runs. Nothing does on a loop that is closed."""
+    return [hook for seat, hook in hooks if not hook.done() and not seat.is_gone]
+
+
+async def all_returned(hooks: Hooks) -> None:
+    while waiting := pending(hooks):
+        await asyncio.wait(waiting, timeout=_LOOKS_EVERY)
+
+
 class OverrunWatch:
     """Reports hooks that outlive their lease, and ends the process for those that must not."""
 
@@ -59,7 +69,7 @@ class OverrunWatch:
             await asyncio.wait(list(self._deadly))
 
     async def _watch(self, lead: Lead, hooks: Hooks, told: bool) -> None:
-        deadly = [hook for seat, hook in hooks if seat.overrun is HookOverrun.EXIT]
+        deadly = [(seat, hook) for seat, hook in hooks if seat.overrun is HookOverrun.EXIT]
         if deadly and await self._late(lead, deadly, EXITS_BEFORE):
             _log.critical(
                 "hooks for epoch %d of %r still run, and its lease runs out: this process ends, as it was told to",
@@ -67,7 +77,7 @@ class OverrunWatch:
                 self._namespace,
             )
             self._exit_process(EXIT_OVERRAN)
-        late = await self._late(lead, [hook for _, hook in hooks], 0.0)
+        late = await self._late(lead, hooks, 0.0)
         if late and not told:
             self.overran(lead, f"{late} hooks that had not returned")
             _log.warning(
@@ -77,11 +87,10 @@ class OverrunWatch:
                 self._namespace,
             )
 
-    async def _late(self, lead: Lead, hooks: list[asyncio.Future[None]], before: float) -> int:
+    async def _late(self, lead: Lead, hooks: Hooks, before: float) -> int:
         """How many have not returned when `before` seconds of the lease are left."""
-        if not hooks:
-            return 0
-        _, waiting = await asyncio.wait(hooks, timeout=_LAST_CHANCE)
-        while waiting and (left := lead.time_to_wind_up() - before) > 0:
-            _, waiting = await asyncio.wait(waiting, timeout=min(left, _LOOKS_EVERY))
-        return sum(not hook.done() for hook in waiting)
+        patience = _LAST_CHANCE
+        while (waiting := pending(hooks)) and patience > 0:
+            await asyncio.wait(waiting, timeout=min(patience, _LOOKS_EVERY))
+            patience = lead.time_to_wind_up() - before
+        return len(pending(hooks))

@@ -24,6 +24,7 @@ import logging
 import re
 import threading
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, ClassVar, Protocol
 
@@ -53,6 +54,18 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z0-9])|[A-Z]?[a-z0-9]+|[A-Z]+")
 _MAX_SLUG = 40
 _COORDINATOR_EVENTS = "coord:"
 _LONGEST_INTERVAL = 24 * 3600.0
+
+
+_ALONE_WITHIN = 10.0
+"""Seconds that `stop()` waits for the hooks of a plugin without coordination."""
+
+_inside: ContextVar[tuple[CoordinatorPlugin, ...]] = ContextVar("tenure_plugin_hooks", default=())
+"""The plugins whose hooks are being run here."""
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class PluginHost(Protocol):
@@ -134,6 +147,8 @@ class CoordinatorPlugin:
         self._fence_lock = threading.Lock()  # epochs are learned on the coordinator's thread
         self._tap: Tap | None = None
         self._alone: asyncio.Task[None] | None = None
+        self._former: asyncio.Task[None] | None = None
+        self._ending = False
         self._starting = asyncio.Lock()
         self._lead: Lead | None = None
         self._told = False
@@ -170,10 +185,12 @@ class CoordinatorPlugin:
         """Take part: from here on the hooks are called. A second call changes nothing."""
         host = self._attached()
         async with self._starting:
+            if self._ending:
+                await self._end()  # a stop that was not waited for
             if self._coordinator is not None or self._alone is not None:
                 return
             if not self.enable_coordinator:
-                self._alone = asyncio.get_running_loop().create_task(self._work_alone(host.clock))
+                self._alone = asyncio.get_running_loop().create_task(self._work_alone(host.clock, self._former))
                 return
             coordinator = await host.get_global_coordinator(self.namespace, config=self._config)
             self._begin(coordinator, host.clock)
@@ -189,7 +206,9 @@ class CoordinatorPlugin:
             alone, self._alone = self._alone, None
             if alone is not None:
                 alone.cancel()
-                await asyncio.wait([alone])
+                self._former = alone
+                if not self._is_inside():
+                    await asyncio.wait([alone], timeout=_ALONE_WITHIN)
             await self._end()
 
     # What is known
@@ -294,22 +313,27 @@ class CoordinatorPlugin:
         settings = coordinator.config
         with self._fence_lock:
             self._fence = EpochFence(settings.epoch_fencing_enabled, settings.epoch_grace_period)
+        self._coordinator = coordinator
+        if self._tap is None:
+            self._tap = coordinator.tap(lambda event: self._heard(event, clock.read()), repr(self))
+        with self._fence_lock:  # after the tap: a change in between is heard
             if (epoch := coordinator.get_epoch()) > 0:
                 self._fence.observe(epoch, clock.read())
-        self._coordinator = coordinator
-        self._tap = coordinator.tap(lambda event: self._heard(event, clock.read()), repr(self))
         coordinator.subscribe(self._hooks, cold_start=self._cold_start, hook_overrun=self._hook_overrun)
 
     async def _end(self) -> None:
         coordinator = self._coordinator
         if coordinator is None:
             return
-        try:
+        self._ending = True
+        if self._is_inside():
+            coordinator.unsubscribe(self._hooks)  # whoever waited for its own end would wait for ever
+        else:
             await coordinator.withdraw(self._hooks)
-        finally:
-            if self._tap is not None:
-                self._tap.end()
-            self._coordinator = self._tap = None
+        if self._tap is not None:
+            self._tap.end()
+        self._coordinator = self._tap = None
+        self._ending = False
 
     def _heard(self, event: NamedEvent, now: Reading) -> None:
         """On whichever thread it happened."""
@@ -333,23 +357,34 @@ class CoordinatorPlugin:
             await self._call("on_stop_being_coordinator", self.on_stop_being_coordinator)
         self._lead = None
 
-    async def _work_alone(self, clock: Clock) -> None:
+    async def _work_alone(self, clock: Clock, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])  # never beside itself, also after a stop that was not waited for
         try:
             await self._call("on_become_coordinator", self.on_become_coordinator)
             await self._work(clock, lambda: True)
-            await asyncio.get_running_loop().create_future()
+            if not _is_cancelled():
+                await asyncio.get_running_loop().create_future()
         finally:
             await self._call("on_stop_being_coordinator", self.on_stop_being_coordinator)
 
     async def _work(self, clock: Clock, may_begin: Callable[[], bool]) -> None:
         if type(self).coordinator_work is CoordinatorPlugin.coordinator_work:
             return
-        while may_begin():
+        # Work may take its cancellation as a wish to finish, and return: then nothing more begins either.
+        while may_begin() and not _is_cancelled():
             began = clock.read()
             await self._call("coordinator_work", self.coordinator_work)
+            if _is_cancelled():
+                return
             await clock.sleep(max(0.0, self.coordinator_work_interval - clock.read().leader_elapsed(began)))
 
+    def _is_inside(self) -> bool:
+        """Is this called by one of the plugin's own hooks, or by something that one of them started?"""
+        return self in _inside.get()
+
     async def _call(self, hook: str, call: Callable[[], Awaitable[None] | None]) -> None:
+        token = _inside.set((*_inside.get(), self))
         try:
             result = call()
             if inspect.isawaitable(result):
@@ -359,8 +394,12 @@ class CoordinatorPlugin:
             if task is None or task.cancelling():
                 raise
             self._failed(hook, error)  # it waited for something that was cancelled: that is its own failure
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
             self._failed(hook, error)
+        finally:
+            _inside.reset(token)
 
     def _failed(self, hook: str, error: BaseException) -> None:
         self.hook_failures += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import MEMBERS, METADATA, STATE, WORKERS, is_key_of
+from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERMS, WORKERS, epoch_of, is_key_of
 from tenure.election.records import (
     MAX_MEMBERS_BYTES,
     MAX_RECORD_BYTES,
@@ -67,6 +67,14 @@ async def read_state(store: Store) -> State | Damage | TooNew | None:
 async def read_leader(store: Store) -> str | None:
     state = await read_state(store)
     return state.leader_id if isinstance(state, State) else None
+
+
+async def read_epoch(store: Store) -> int:
+    """The highest epoch that was granted; 0 if none ever was. Raises `StoreError`."""
+    state = await read_state(store)
+    if isinstance(state, State):
+        return state.epoch
+    return max([epoch_of(entry.key) or 0 async for entry in store.list(TERMS)], default=0)
 
 
 async def read_worker_timeout(store: Store) -> float | None:

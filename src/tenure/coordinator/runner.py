@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread  # its exit hook must be registered before ours: see _remember
+import inspect
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 T = TypeVar("T")
+
+_NEVER = object()
 
 
 class Runner(Protocol):
@@ -72,6 +75,8 @@ class ThreadRunner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._main_ended = False
+        self._asked: dict[concurrent.futures.Future[Any], tuple[Coroutine[Any, Any, Any], ...]] = {}
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         ready = threading.Event()
@@ -84,7 +89,10 @@ class ThreadRunner:
         async def begin() -> None:
             self._task = asyncio.current_task()
             ready.set()
-            await main()
+            try:
+                await main()
+            finally:
+                self._main_ended = True
 
         try:
             with asyncio.Runner() as runner:
@@ -95,14 +103,51 @@ class ThreadRunner:
         finally:
             ready.set()
             self._done.set_result(None)
+            self._refuse_the_rest()
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """Raises `RuntimeError` if the thread has ended, or ends before `work` is done."""
         assert self._loop is not None
+        doing = self._do(work)
         try:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+            future = asyncio.run_coroutine_threadsafe(doing, self._loop)
         except RuntimeError:
+            doing.close()
             work.close()  # its loop ended meanwhile
             raise
+        self._asked[future] = (doing, work)
+        future.add_done_callback(lambda future: self._asked.pop(future, None))
+        if self._done.done():
+            self._refuse_the_rest()
+        answer = await asyncio.wrap_future(future)
+        if answer is _NEVER:
+            raise RuntimeError("the thread that was asked has ended")
+        return cast(T, answer)
+
+    async def _do(self, work: Coroutine[Any, Any, T]) -> T | object:
+        if self._ended():
+            work.close()  # what is begun while the loop is taken down is never ended
+            return _NEVER
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._ended():
+                return _NEVER  # by the end of the loop: whoever asked was not cancelled
+            raise
+
+    def _ended(self) -> bool:
+        return self._main_ended
+
+    def _refuse_the_rest(self) -> None:
+        """What was asked after the last turn of the loop gets no answer from there."""
+        for future, coroutines in list(self._asked.items()):
+            try:
+                future.set_result(_NEVER)
+            except concurrent.futures.InvalidStateError:
+                pass
+            for coroutine in coroutines:
+                if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                    coroutine.close()
 
     def tell(self, call: Callable[..., object], *arguments: object) -> None:
         assert self._loop is not None

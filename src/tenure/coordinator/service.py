@@ -84,6 +84,8 @@ class GlobalCoordinatorService:
         self._metrics = Metrics(self.config.metrics_buffer_size, started.wall_ns / 1e9)
         self._idle_breaker = CircuitBreaker(self.config.circuit_breaker)
         self._seats: list[Seat] = []
+        self._former: list[Seat] = []
+        """Of those who unsubscribed, and may still be winding up."""
         self._cold_start: ColdStartPlan | None = None
         self._exit_process = exit_process
         self._may_exit = False
@@ -230,8 +232,13 @@ class GlobalCoordinatorService:
 
     async def stop(self) -> None:
         """Leave the fleet: wind up, release the lease, deregister. Bounded by `drain_timeout` and a few requests."""
+        await self._stop()
+
+    async def _stop(self, unless: Callable[[], bool] = lambda: False) -> None:
         self._check_process()
         async with self._starting:  # a start() that is under way is awaited, not overlooked
+            if unless():
+                return
             if self._runner is not None and self._engine is not None:
                 self._leaving, self._runner = self._runner, None
                 self._leaving.tell(self._engine.request_stop)
@@ -301,8 +308,11 @@ class GlobalCoordinatorService:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ConfigError("subscribe() must be called where an event loop runs: the hooks run on it") from None
+        if not self.config.membership:
+            cold_start = None
         self._may_exit = self._may_exit or hook_overrun is HookOverrun.EXIT
-        seat = Seat(plugin, loop, prepares=cold_start is not None, overrun=hook_overrun)
+        seat = self._seat_for(plugin, loop)
+        seat.prepares, seat.overrun = cold_start is not None, hook_overrun
         self._seats.append(seat)
         if cold_start is not None:
             self._cold_start = cold_start if self._cold_start is None else self._cold_start.at_least(cold_start)
@@ -313,25 +323,46 @@ class GlobalCoordinatorService:
 
     def unsubscribe(self, plugin: Subscriber) -> None:
         """Forget `plugin`; if this process leads, it is told that it stopped."""
-        self._check_process()
-        for seat in [seat for seat in self._seats if seat.subscriber is plugin]:
-            self._seats.remove(seat)
-            if self._runner is not None and self._engine is not None:
-                self._runner.tell(self._engine.remove_seat, seat)
+        self._withdraw(plugin)
 
     async def withdraw(self, plugin: Subscriber) -> None:
-        """`unsubscribe`, and wait until its hooks have returned; `drain_timeout` at most."""
+        """`unsubscribe`, and wait until its hooks have returned; `drain_timeout` at most.
+
+        What is asked for happens also if the wait is cancelled.
+        """
+        leaving, runner = self._withdraw(plugin), self._runner
+        if self._on_demand and not self._seats:
+            await self._stop(unless=lambda: bool(self._seats))
+        elif leaving and runner is not None:
+            loop = asyncio.get_running_loop()
+            waiting = [loop.create_task(_all_done(leaving)), loop.create_task(runner.ended())]
+            try:
+                await asyncio.wait(waiting, timeout=self.config.drain_timeout, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waiting:
+                    task.cancel()
+
+    def _withdraw(self, plugin: Subscriber) -> list[Future[None]]:
+        """Ask for it, without waiting."""
         self._check_process()
-        runner, engine = self._runner, self._engine
+        leaving: list[Future[None]] = []
         for seat in [seat for seat in self._seats if seat.subscriber is plugin]:
             self._seats.remove(seat)
-            if runner is not None and engine is not None:
-                try:
-                    await runner.ask(_remove(engine, seat, self.config.drain_timeout))
-                except RuntimeError:
-                    pass  # its thread has ended, and has told the subscriber
-        if self._on_demand and not self._seats:
-            await self.stop()
+            self._former = [*(former for former in self._former if not former.is_idle), seat]
+            if self._runner is not None and self._engine is not None:
+                leaving.append(Future())
+                self._runner.tell(self._engine.remove_seat, seat, leaving[-1])
+        if self._on_demand and not self._seats and self._runner is not None and self._engine is not None:
+            self._runner.tell(self._engine.request_stop)
+        return leaving
+
+    def _seat_for(self, plugin: Subscriber, loop: asyncio.AbstractEventLoop) -> Seat:
+        """One that subscribes again while it still winds up keeps its seat: its calls stay in order."""
+        for seat in self._former:
+            if seat.is_for(plugin, loop):
+                self._former.remove(seat)
+                return seat
+        return Seat(plugin, loop)
 
     def tap(self, take: Callable[[NamedEvent], None], consumer: str) -> Tap:
         """For plugins: `take` is called with every event where it happens. It must return at once."""
@@ -369,6 +400,7 @@ class GlobalCoordinatorService:
         The body is cancelled when the lease can no longer be trusted; the scope then raises `LeadershipLost`.
         """
         self._check_started()
+        self._on_demand = False  # the user has a use of their own for it
         return LeadershipScope(self)
 
     async def terms(self) -> AsyncIterator[Lead]:
@@ -382,6 +414,7 @@ class GlobalCoordinatorService:
         leadership back, and stands again.
         """
         self._check_started()
+        self._on_demand = False
         while True:
             scope = LeadershipScope(self, OnLoss.SUPPRESS)
             lead = await scope.acquire()
@@ -504,7 +537,7 @@ class GlobalCoordinatorService:
         runner, engine = self._runner, self._engine
         if isinstance(runner, ThreadRunner) and engine is not None:
             self._runner = None
-            engine.seats.clear()  # the user's loop does not run any more
+            engine.forget_hooks()
             runner.tell(engine.request_stop)
             runner.wait(self._patience())
 
@@ -515,17 +548,15 @@ class GlobalCoordinatorService:
         self._runner = None
 
 
+async def _all_done(leaving: list[Future[None]]) -> None:
+    await asyncio.gather(*map(asyncio.wrap_future, leaving))
+
+
 async def _leave(engine: Engine, reason: str, to: str | None) -> bool:
     if not engine.leave(reason, to):
         return False
     await engine.until_not_leading()
     return True
-
-
-async def _remove(engine: Engine, seat: Seat, patience: float) -> None:
-    leaving = engine.remove_seat(seat)
-    if leaving is not None:
-        await asyncio.wait([asyncio.wrap_future(leaving)], timeout=patience)
 
 
 _services: weakref.WeakSet[GlobalCoordinatorService] = weakref.WeakSet()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, overload
@@ -103,18 +103,26 @@ class Database:
 
     async def disconnect(self) -> None:
         """Stop every plugin and every coordinator, give back every lock, and close the store."""
-        await self._stop_plugins()
+        plugins, self._plugins = list(self._plugins.values()), {}
         keeper, self._keeper = self._keeper, None
         self._resources, self._time = {}, None
+        store = self._store  # plugins use it until they have stopped
         coordinators, self._coordinators = list(self._coordinators.values()), {}
-        try:
-            await asyncio.gather(*(coordinator.close() for coordinator in coordinators))
-            if keeper is not None:
-                await keeper.aclose()
-        finally:
-            store, self._store = self._store, None
+        # Each step is taken also if an earlier one was cut short.
+        async with AsyncExitStack() as steps:
             if store is not None:
-                await store.aclose()
+                steps.push_async_callback(self._close, store)
+            if keeper is not None:
+                steps.push_async_callback(keeper.aclose)
+            for coordinator in coordinators:
+                steps.push_async_callback(coordinator.close)
+            steps.push_async_callback(_close_together, coordinators)
+            steps.push_async_callback(_stop_plugins, plugins)
+
+    async def _close(self, store: Metered) -> None:
+        if self._store is store:
+            self._store = None
+        await store.aclose()
 
     async def __aenter__(self) -> Self:
         return await self.connect()
@@ -176,8 +184,12 @@ class Database:
         try:
             await plugin.start()
         except BaseException:
-            self._plugins.pop(key, None)
+            if self._plugins.get(key) is plugin:
+                del self._plugins[key]
             raise
+        if self._plugins.get(key) is not plugin:
+            await plugin.stop()
+            raise TenureError(f"{self!r} was disconnected while {plugin!r} was started: it was stopped again")
         return plugin
 
     @overload
@@ -250,15 +262,6 @@ class Database:
         """By kind and name."""
         return dict(self._plugins)
 
-    async def _stop_plugins(self) -> None:
-        """All at once: each has the same time to wind up. One that fails does not keep the others from ending."""
-        plugins, self._plugins = list(self._plugins.values()), {}
-        for plugin, result in zip(
-            plugins, await asyncio.gather(*(plugin.stop() for plugin in plugins), return_exceptions=True), strict=True
-        ):
-            if isinstance(result, Exception):
-                _log.error("%r did not stop as it should", plugin, exc_info=result)
-
     def _check_same(self, existing: GlobalCoordinatorService, config: CoordinatorConfig | None) -> None:
         if config is None:
             return
@@ -275,6 +278,18 @@ class Database:
         if self._store is None:
             raise TenureError(f"{self!r} is not connected: use `async with`, or await connect() first")
         return self._store
+
+
+async def _stop_plugins(plugins: list[Plugin]) -> None:
+    """All at once: each has the same time to wind up. One that fails does not keep the others from ending."""
+    results = await asyncio.gather(*(plugin.stop() for plugin in plugins), return_exceptions=True)
+    for plugin, result in zip(plugins, results, strict=True):
+        if isinstance(result, Exception):
+            _log.error("%r did not stop as it should", plugin, exc_info=result)
+
+
+async def _close_together(coordinators: list[GlobalCoordinatorService]) -> None:
+    await asyncio.gather(*(coordinator.close() for coordinator in coordinators), return_exceptions=True)
 
 
 @asynccontextmanager

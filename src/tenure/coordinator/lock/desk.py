@@ -205,6 +205,7 @@ class LockDesk:
 
     async def release(self) -> bool | None:
         """Give it back. True: it was ours until then. False: it was not. `None`: not known."""
+        unanswered = False
         for attempt in range(_RELEASE_TRIES):
             if attempt:
                 await self._clock.sleep(self._rules.renew_retry)
@@ -214,9 +215,11 @@ class LockDesk:
             outcome = await self._write(record, self._mine_version, self._clock.read())
             if isinstance(outcome, Applied):
                 return True
+            unanswered = unanswered or isinstance(outcome, Unknown)
             standing = await self._settle(outcome)
             if isinstance(standing, Taken):
-                return standing.after_release
+                # Where every release was turned down, hardly one of them is what the others came after.
+                return standing.after_release if unanswered else bool(standing.after_release)
             if isinstance(standing, Spoilt):
                 return False
             if self.mine.released:
@@ -260,9 +263,12 @@ class LockDesk:
         while len(self._sent) > MAX_REMEMBERED_WRITES:
             del self._sent[next(iter(self._sent))]
         body = encode(record)
-        if expected is None:
-            return await self._store.create(self._key, body)
-        return await self._store.replace(self._key, body, expected)
+        try:
+            if expected is None:
+                return await self._store.create(self._key, body)
+            return await self._store.replace(self._key, body, expected)
+        except StoreError as error:
+            return Unknown(error)  # a store that is closed says so by raising
 
 
 def _same(one: Version | None, other: Version | None) -> bool:

@@ -115,7 +115,9 @@ class Held:
     def sending(self, now: Reading, lasts: float) -> None:
         """A write of the record is about to be sent: E-1."""
         with self._lock:
-            self._holding = self._holding.sending(now, lasts)
+            # A release ends it for good. By its own rule `Holding` would stay as it is while a wall clock that ran
+            # ahead makes it look over, and come back with a wall clock that is put back.
+            self._holding = self._holding.sending(now, lasts) if lasts > 0 else Holding(now, 0.0, 0.0)
 
     def confirmed(self, sent: Reading, lasts: float, held_for: float) -> bool:
         """A renewal was confirmed. False: it came too late, and this grant is over."""
@@ -131,7 +133,8 @@ class Held:
 
     def lost(self) -> None:
         """Tell whoever runs under it. Each is told once."""
-        callbacks, self._on_loss = self._on_loss, []
+        with self._lock:
+            callbacks, self._on_loss = self._on_loss, []
         for callback in callbacks:
             callback()
 
@@ -142,8 +145,10 @@ class Held:
 
     def on_loss(self, callback: Callable[[], None]) -> None:
         """Call `callback`, from whatever thread notices, when it is lost (not when it is released)."""
-        self._on_loss.append(callback)
-        if self._ended not in (None, "released"):
+        with self._lock:  # a loss that another thread finds meanwhile comes before or after, and is told either way
+            self._on_loss.append(callback)
+            is_lost = self._ended not in (None, "released")
+        if is_lost:
             self.lost()
 
     @property

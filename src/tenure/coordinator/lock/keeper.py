@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -27,7 +28,8 @@ PATIENCE_SECONDS = 15.0
 """How long giving everything back may take. What is not given back by then lapses."""
 COURTESY_SECONDS = 0.05
 """For so long after a release this process does not take the same lock again: others poll, and would starve."""
-_MAX_REMEMBERED_LOCKS = 1000
+_MAX_REMEMBERED_LOCKS = 10_000
+"""A process that tries more locks than this in turn does not find out which of their holders died."""
 
 
 class LockKeeper:
@@ -42,7 +44,9 @@ class LockKeeper:
         self._hosting = hosting
         self._runner: Runner | None = None
         self._pid = os.getpid()
+        self._starting = threading.Lock()  # the first acquisitions may come from several threads at once
         self._closed = False
+        self._thread_ends = False
         self._closing = asyncio.Event()
         self._contests: set[Contest] = set()
         self._background: set[asyncio.Task[Any]] = set()
@@ -55,9 +59,12 @@ class LockKeeper:
 
     async def aclose(self) -> None:
         """Give back every lock, and end. Bounded; whoever waits for a lock gets a `LockError`."""
-        self._closed = True
-        runner = self._runner
-        if runner is None or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
+            return
+        with self._starting:
+            self._closed = True
+            runner = self._runner
+        if runner is None:
             return
         runner.tell(self._closing.set)
         await runner.ended()
@@ -79,7 +86,8 @@ class LockKeeper:
         self.check_process()
         runner = self._runner
         assert runner is not None
-        work = _released(tenancy)
+        runner.tell(self._begin_release, tenancy)  # also if the caller is cancelled before the next line is heard
+        work = self._released_by(tenancy)
         try:
             return await runner.ask(work)
         except RuntimeError:
@@ -91,9 +99,13 @@ class LockKeeper:
             self._runner.tell(call, *arguments)
 
     def watch_of(self, key: str) -> Watch:
-        """What was seen of this lock before, so that short waits add up to a long one. One contender at a time goes on
-        from it: the answers to two could overtake each other."""
-        return self._seen.pop(key, None) or Watch()
+        """What was seen of this lock before, so that short waits add up to a long one. A copy: the answers to two
+        contenders may overtake each other, and each must only go by what it knew when it asked."""
+        seen = self._seen.get(key)
+        return Watch(seen.sight, seen.known) if seen is not None else Watch()
+
+    def forget_watch(self, key: str) -> None:
+        self._seen.pop(key, None)
 
     def keep_watch(self, key: str, watch: Watch) -> None:
         self._seen.pop(key, None)
@@ -110,15 +122,16 @@ class LockKeeper:
 
     def _running(self) -> Runner:
         self.check_process()
-        if self._closed:
-            raise self._is_closed()
-        if self._runner is None:
-            runner: Runner = (
-                ThreadRunner("tenure-locks", _Release(self)) if self._hosting is Hosting.THREAD else LoopRunner()
-            )
-            runner.start(self._main)
-            self._runner = runner
-        return self._runner
+        with self._starting:
+            if self._closed:
+                raise self._is_closed()
+            if self._runner is None:
+                runner: Runner = (
+                    ThreadRunner("tenure-locks", _Release(self)) if self._hosting is Hosting.THREAD else LoopRunner()
+                )
+                runner.start(self._main)
+                self._runner = runner
+            return self._runner
 
     # Where locks are kept
 
@@ -138,6 +151,24 @@ class LockKeeper:
         if contest.task.cancelled():
             raise self._is_closed()
         return contest.task.result()
+
+    def _begin_release(self, tenancy: Tenancy) -> None:
+        if not self._ends():  # what is begun after that is never ended
+            tenancy.release()
+
+    async def _released_by(self, tenancy: Tenancy) -> bool:
+        if self._ends():
+            return tenancy.outcome is True
+        try:
+            return await asyncio.shield(tenancy.release())
+        except asyncio.CancelledError:
+            if self._ends():  # cancelled by that, and not by whoever asked
+                return tenancy.outcome is True
+            raise
+
+    def _ends(self) -> bool:
+        """Is the thread's loop being taken down, with whatever is left on it?"""
+        return self._thread_ends
 
     def drop(self, contest: Contest) -> None:
         """The caller is gone, without the lock: nothing may be left of the attempt."""
@@ -207,6 +238,7 @@ class LockKeeper:
             self._closed = True
             self._closing.set()
             await self._wind_up()
+            self._thread_ends = self._hosting is Hosting.THREAD
 
     async def _wind_up(self) -> None:
         for contest in list(self._contests):
@@ -221,7 +253,7 @@ class LockKeeper:
             watch.cancel()
 
     def _is_closed(self) -> LockError:
-        return LockError("the locks of this database are closed: connect it again")
+        return LockError("the locks of this database are closed: connect it again, and make the lock again")
 
     def at_exit(self) -> None:
         """The interpreter ends without `aclose()`: release all the same."""
@@ -230,10 +262,6 @@ class LockKeeper:
             self._closed = True
             runner.tell(self._closing.set)
             runner.wait(PATIENCE_SECONDS)
-
-
-async def _released(tenancy: Tenancy) -> bool:
-    return await asyncio.shield(tenancy.release())
 
 
 class _Release:

@@ -81,6 +81,7 @@ class DistributedLock:
         self._random = random if random is not None else Random()
         self._draw_id = draw_id
         self._keeper = keeper if keeper is not None else LockKeeper(clock=clock, hosting=hosting)
+        self._keeper_is_ours = keeper is None
         self._scopes: dict[object, LockScope] = {}
 
     def __repr__(self) -> str:
@@ -105,13 +106,18 @@ class DistributedLock:
     async def try_acquire(self) -> Held | None:
         """The lock, if it is free; `None` if somebody holds it.
 
-        Called again and again, at least once in a ttl, it also finds out that a holder died. Raises `StoreError` if
-        the store did not say.
+        Called again and again, at least once in a ttl, it also finds out that a holder died (of at most 10,000 locks
+        of one `Database`). Raises `StoreError` if the store did not say.
         """
         return await self._contend(patient=False, timeout=None)
 
     async def aclose(self) -> None:
         """Give back all that was acquired here. For a lock made without a `Database`, which does this for its own."""
+        if not self._keeper_is_ours:
+            raise LockError(
+                f"lock {self.name!r} shares its thread with the other locks of its Database, and is closed with them "
+                "by disconnect(): use release()"
+            )
         await self._keeper.aclose()
 
     async def rebuild(self, *, above: int) -> None:
@@ -157,7 +163,7 @@ class DistributedLock:
             raise outcome.error
         if not isinstance(outcome, Applied):
             raise LockError(f"lock {self.name!r} was written by somebody else meanwhile: is every process stopped?")
-        self._keeper.watch_of(self._key)  # what was seen before is forgotten
+        self._keeper.forget_watch(self._key)
 
     async def __aenter__(self) -> Held:
         self._check_not_inside()
@@ -170,9 +176,8 @@ class DistributedLock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        task = asyncio.current_task()
-        scope = self._scopes.pop(task)
-        self._keeper.bodies.discard((self._key, task))
+        scope = self._leave_scope()
+        self._keeper.bodies.discard((self._key, scope.task))
         held = scope.held
         cancelled_by_us = scope.leave(kind)
         why = held.ended
@@ -184,6 +189,18 @@ class DistributedLock:
         return False
 
     # Inside
+
+    def _leave_scope(self) -> LockScope:
+        """Of this task; or the only one there is: an async generator may be closed by another task than it ran in."""
+        task: object = asyncio.current_task()
+        if task not in self._scopes:
+            if len(self._scopes) != 1:
+                raise LockError(
+                    f"{len(self._scopes)} tasks are inside `async with` of lock {self.name!r}, and another task leaves "
+                    "it: enter and leave it in the same task, or use acquire() and release()"
+                )
+            task = next(iter(self._scopes))
+        return self._scopes.pop(task)
 
     async def _contend(self, *, patient: bool, timeout: float | None) -> Held | None:
         self._keeper.check_process()
@@ -250,6 +267,7 @@ class _Remote:
     async def give_back(self) -> bool:
         if self._given_back is None:
             self._tenancy.held.is_held()  # a deadline that has passed is why it ended, whatever comes now
+            self._tenancy.held.end("released")
             self._given_back = await self._keeper.give_back(self._tenancy)
         return self._given_back
 

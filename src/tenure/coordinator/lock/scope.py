@@ -14,6 +14,7 @@ class LockScope:
         task = asyncio.current_task()
         assert task is not None
         self.held = held
+        self.task = task
         self._body: asyncio.Task[object] | None = task
         self._loop = asyncio.get_running_loop()
         self._cancelling = task.cancelling()
@@ -21,11 +22,15 @@ class LockScope:
         held.on_loss(self._lost)
 
     def leave(self, kind: type[BaseException] | None) -> bool:
-        """The body has ended. True: it was cancelled by us, and by nobody else."""
+        """The body has ended. True: it was cancelled by us, and by nobody else.
+
+        Another task than the one that entered may say so; what cancelled that one does not concern us.
+        """
         task, self._body = self._body, None
         if task is None or not self._cancelled:
             return False
-        return task.uncancel() <= self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError)
+        alone = task.uncancel() <= self._cancelling and task is asyncio.current_task()
+        return alone and kind is not None and issubclass(kind, asyncio.CancelledError)
 
     def _lost(self) -> None:
         """From whatever thread. Never at once: a task that cancels itself and then does not wait is left with a

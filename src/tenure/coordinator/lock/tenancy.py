@@ -96,8 +96,8 @@ class Tenancy:
         self._lose("deadline")
 
     def _lose(self, reason: str) -> None:
-        if self._releasing is not None:
-            return
+        if self._releasing is not None or self.held.ended == "released":
+            return  # or its user has just begun to release it, on a thread of its own
         self.held.end(reason)
         _log.warning("lock %r, token %d, was lost (%s)", self.held.name, self.held.token, self.held.ended)
         self._stop()

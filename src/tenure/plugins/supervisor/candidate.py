@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +29,9 @@ from tenure.coordinator.events import (
 )
 from tenure.coordinator.fenced import Fence
 from tenure.coordinator.hooks import HookOverrun
+from tenure.coordinator.layout import namespace_store
 from tenure.coordinator.lead import Lead
+from tenure.coordinator.reading import read_epoch
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database import Database
 from tenure.errors import ConfigError, CoordinationError, StoreError
@@ -149,6 +151,7 @@ class CoordinatorCandidate:
         self._tap: Tap | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._starting = asyncio.Lock()
+        self._leaving = False
         self.supervisor.gave_up = self._child_given_up
 
     def __repr__(self) -> str:
@@ -165,6 +168,8 @@ class CoordinatorCandidate:
         """Stand for election, or take the post that was assigned. A second call changes nothing."""
         database = self._attached()
         async with self._starting:
+            if self._leaving:
+                await self._leave()  # a stop that was not waited for
             if self._tasks or self._coordinator is not None:
                 return
             if self.election_enabled:
@@ -195,12 +200,12 @@ class CoordinatorCandidate:
         coordinator = self._coordinator
         if coordinator is None:
             return
-        try:
-            await coordinator.withdraw(self)
-        finally:
-            if self._tap is not None:
-                self._tap.end()
-            self._coordinator = self._tap = None
+        self._leaving = True
+        await coordinator.withdraw(self)
+        if self._tap is not None:
+            self._tap.end()
+        self._coordinator = self._tap = None
+        self._leaving = False
 
     # What is known
 
@@ -242,16 +247,22 @@ class CoordinatorCandidate:
 
     async def on_become_coordinator(self, lead: Lead) -> None:
         """Runs the children for one term."""
-        coordinator = self.coordinator
-        assignment = Assignment(
-            database=self._attached(),
-            node=coordinator.worker_id,
-            number=lead.epoch,
-            fence=Fence(lead.namespace, lead.epoch),
-            lead=lead,
-            coordinator=coordinator,
-        )
-        await self.supervisor.run(assignment, stop_within=coordinator.config.drain_timeout)
+        coordinator, database = self.coordinator, self._attached()
+        try:
+            number = lead.epoch + await self._patiently(self._post(database).base, lead.is_current)
+            assignment = Assignment(
+                database=database,
+                node=coordinator.worker_id,
+                number=number,
+                fence=Fence(lead.namespace, number),
+                lead=lead,
+                coordinator=coordinator,
+            )
+            await self.supervisor.run(assignment, stop_within=coordinator.config.drain_timeout)
+        except Exception:
+            # A leader without its children keeps others from running them.
+            _log.exception("a defect of tenure: the children of %r were not run", self.namespace)
+            self._spawn(coordinator.leave("children-not-run"))
 
     def on_stop_being_coordinator(self) -> None:
         """The children have ended: `run` returned before this was called."""
@@ -279,16 +290,14 @@ class CoordinatorCandidate:
     # Without elections
 
     async def _serve_statically(self, database: Database) -> None:
-        post = StaticPost(
-            database.store, self.supervisor.name, self.node, clock=database.clock, draw_id=database.draw_id
-        )
-        number = await self._first_number(post, database)
-        assignment = Assignment(
-            database=database,
-            node=self.node,
-            number=number,
-            fence=Fence(f"static.{self.namespace}", number),
-        )
+        post = self._post(database)
+
+        async def draw() -> int:
+            return await read_epoch(namespace_store(database.store, self.namespace)) + await post.raised_base()
+
+        number = await self._patiently(draw, lambda: True)
+        fence = Fence(self.namespace, number)
+        assignment = Assignment(database=database, node=self.node, number=number, fence=fence)
         watching = asyncio.get_running_loop().create_task(self._watch_for_others(post, database))
         try:
             await self.supervisor.run(assignment, stop_within=self.config.drain_timeout)
@@ -297,13 +306,21 @@ class CoordinatorCandidate:
             await asyncio.wait([watching])
             await post.leave()
 
-    async def _first_number(self, post: StaticPost, database: Database) -> int:
+    def _post(self, database: Database) -> StaticPost:
+        return StaticPost(
+            database.store, self.supervisor.name, self.node, clock=database.clock, draw_id=database.draw_id
+        )
+
+    async def _patiently(self, ask: Callable[[], Awaitable[int]], may_go_on: Callable[[], bool]) -> int:
+        """The store may be away for a moment."""
         while True:
             try:
-                return await post.number()
+                return await ask()
             except StoreError as error:
-                _log.warning("the static coordinator %r waits for the store: %s", self.node, error)
-                await database.clock.sleep(self.election_interval)
+                if not may_go_on():
+                    raise asyncio.CancelledError from error
+                _log.warning("the children of %r wait for the store: %s", self.namespace, error)
+                await self._attached().clock.sleep(1.0)
 
     async def _watch_for_others(self, post: StaticPost, database: Database) -> None:
         known: tuple[str, ...] = ()

@@ -28,14 +28,14 @@ class Keeper:
         child: Child,
         policy: RestartPolicy,
         *,
-        context: Callable[[int], Context],
+        context: Callable[[], Context],
         may_begin: Callable[[], bool],
         clock: Clock,
         random: Random,
         changed: Callable[[], None],
         gave_up: Callable[[Child], None],
     ) -> None:
-        """`context` is asked for at each start, with its number in the term; `may_begin` just before it."""
+        """`context` is asked for at each start, and `may_begin` just before it."""
         self.child = child
         self._context = context
         self._may_begin = may_begin
@@ -123,10 +123,9 @@ class Keeper:
 
     async def _live(self) -> str | None:
         """One start, until it ends by itself. Gives why it failed; `None`: it ended well."""
-        number = self.status.starts + 1
-        context = self._context(number)
-        self._note(ChildState.STARTING, starts=number, token=context.token)
         try:
+            context = self._context()
+            self._note(ChildState.STARTING, starts=self.status.starts + 1, token=context.token)
             self._running = running(self.child.runs, context)
             async with asyncio.timeout(START_WITHIN):
                 await self._running.begin()
@@ -140,7 +139,9 @@ class Keeper:
             return self._failed("it waited for something that was cancelled")
         except TimeoutError as error:
             return self._failed(str(error) or f"it did not start within {START_WITHIN:g} s, or timed out")
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
             _log.debug("child %r failed", self.child.name, exc_info=error)
             return self._failed(f"{type(error).__name__}: {error}")
         return None
@@ -148,7 +149,8 @@ class Keeper:
     def _failed(self, why: str) -> str:
         self.status = msgspec.structs.replace(self.status, failures=self.status.failures + 1)
         self._up.set()
-        return why[:_MAX_ERROR]
+        # It becomes a part of a JSON record, which knows no half of a surrogate pair.
+        return why[:_MAX_ERROR].encode(errors="replace").decode()
 
     async def _end(self, running: Running, within: float) -> bool:
         try:

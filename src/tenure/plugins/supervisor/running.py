@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol
 
@@ -11,7 +12,11 @@ from tenure.errors import CommandStillRunning, TenureError
 from tenure.plugins.supervisor.child import Command, Context, Runnable, Service, takes_context
 from tenure.plugins.supervisor.command import CommandProcess
 
+_log = logging.getLogger("tenure.supervisor")
+
 _KILLED_AGAIN_AFTER = 1.0
+_STOPS = 3
+_STOPPED_AGAIN_AFTER = 0.2
 
 
 class ChildFailed(TenureError):
@@ -47,7 +52,7 @@ def running(runs: Runnable, context: Context) -> Running:
 
 
 class LeasedCoroutine:
-    """Drives a coroutine, and does not let it go on once its lease is over: it gets the cancellation instead.
+    """Drives a coroutine, and does not let it go on once its lease is over: it then waits to be cancelled.
 
     A process that slept through the end of its lease wakes up with timers that are due. Whoever is to cancel its work
     wakes up at the same time, and may come second.
@@ -56,8 +61,8 @@ class LeasedCoroutine:
     def __init__(self, coroutine: Coroutine[Any, Any, object], may_go_on: Callable[[], bool]) -> None:
         self._coroutine = coroutine
         self._may_go_on = may_go_on
-        self.told = False
-        """It was cancelled, here or by whoever has the task."""
+        self.stopping = False
+        """Its task is being cancelled by the supervisor: from here on it may do what it needs in order to end."""
 
     def __await__(self) -> Generator[Any, Any, object]:
         inner = self._coroutine.__await__()
@@ -73,10 +78,16 @@ class LeasedCoroutine:
                 value = yield waits_for
             except BaseException as thrown:
                 error = thrown
-                self.told = self.told or isinstance(thrown, asyncio.CancelledError)
-            if error is None and not self.told and not self._may_go_on():
-                self.told = True
-                error = asyncio.CancelledError("the lease is over")
+            cancelled = 0
+            while not self.stopping and not isinstance(error, GeneratorExit) and not self._may_go_on():
+                try:
+                    yield from asyncio.get_running_loop().create_future().__await__()
+                except BaseException as thrown:
+                    error = thrown
+                    cancelled += 1
+                # A first cancellation may be its own, of an `asyncio.timeout` inside it; a second one is meant.
+                if cancelled > 1:
+                    break
 
 
 class RunningTask:
@@ -89,13 +100,16 @@ class RunningTask:
         self._context = context
         self._task: asyncio.Task[object] | None = None
         self._leased: LeasedCoroutine | None = None
+        self._cancelled = False
 
     async def begin(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        result = self._call(self._context) if takes_context(self._call) else self._call()
         lead = self._context.lead
+        if lead is not None and not lead.is_current():
+            raise ChildFailed("its lease was over before it began")
+        result = self._call(self._context) if takes_context(self._call) else self._call()
         if inspect.iscoroutine(result) and lead is not None:
             self._leased = LeasedCoroutine(result, lead.holds)
             await self._leased
@@ -106,15 +120,16 @@ class RunningTask:
         assert self._task is not None
         await asyncio.wait([self._task])
         if self._task.cancelled():
-            if self._leased is not None and self._leased.told:
-                raise ChildFailed("its lease was over")
             raise ChildFailed("it was cancelled, and not by its supervisor")
         self._task.result()
 
     async def stop(self, within: float) -> bool:
         if self._task is None:
             return True
-        if self._leased is None or not self._leased.told:
+        if not self._cancelled:
+            self._cancelled = True
+            if self._leased is not None:
+                self._leased.stopping = True
             self._task.cancel()
         await asyncio.wait([self._task], timeout=within)
         return self._ended()
@@ -134,7 +149,7 @@ class RunningTask:
 
 
 class RunningService:
-    """An object with `start` and `stop`. A `stop` that hangs is cancelled."""
+    """An object with `start` and `stop`. A `stop` that takes long goes on; one that raises is tried again."""
 
     pid = None
 
@@ -158,27 +173,26 @@ class RunningService:
     async def stop(self, within: float) -> bool:
         if not self._begun:
             return True
-        if self._stopping is None or self._stopping.done():
+        if self._stopping is None:
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
         await asyncio.wait([self._stopping], timeout=within)
-        if self._stopping.done():
-            return self._stopped()
-        self._stopping.cancel()
-        await asyncio.wait([self._stopping], timeout=0.1)
-        return self._stopping.done() and self._stopped()
+        return self._stopping.done()
 
     async def _stop(self) -> None:
-        await self._service.stop()
-
-    def _stopped(self) -> bool:
-        """A stop that was cancelled, or raised, has not shown that the service ended."""
-        assert self._stopping is not None
-        return not self._stopping.cancelled() and self._stopping.exception() is None
+        for left in reversed(range(_STOPS)):
+            try:
+                await self._service.stop()
+            except Exception:
+                # Whether it runs on, nobody can know. Waiting for it for ever would keep this node from any work.
+                again = "it is tried again" if left else "it is taken to have ended"
+                _log.exception("stop() of child %r failed; %s", self._context.name, again)
+            else:
+                return
+            if left:
+                await self._context.clock.sleep(_STOPPED_AGAIN_AFTER)
 
     async def gone(self) -> None:
-        if self._stopping is None or (self._stopping.done() and not self._stopped()):
-            await asyncio.get_running_loop().create_future()  # nobody knows: it is taken to run on
-        elif not self._stopping.done():
+        if self._stopping is not None:
             await asyncio.wait([self._stopping])
 
 

@@ -1,13 +1,17 @@
 """Static assignment: no election, one node is told to run the children. Two that were told so find each other.
 
 Each such node keeps a record of its own, rewritten at every interval. One that sees another's record *change* knows
-that a second one lives; no clocks are compared. A counter, raised by compare-and-swap at each start, gives tokens that
-only rise.
+that a second one lives; no clocks are compared.
+
+Tokens must rise also where elections are turned off and on again. So an assignment's number is its epoch (the last one
+granted, for a static one) plus a base, which each static start raises by one.
 """
 
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
+from typing import Annotated
 
 import msgspec
 
@@ -25,12 +29,13 @@ _NODES = "static/nodes/"
 _TRIES = 20
 _MAX_NODES = 100
 _MAX_BYTES = 4096
+_FORGOTTEN_AFTER = timedelta(hours=1)
 
 
 class Starts(msgspec.Struct, frozen=True, rename="camel"):
-    """How often a static coordinator was started: the newest start has the highest number."""
+    """How often a static coordinator was started."""
 
-    number: int
+    base: Annotated[int, msgspec.Meta(ge=0, le=MAX_EPOCH)]
     write_ids: tuple[str, ...] = ()
 
 
@@ -51,16 +56,18 @@ class StaticPost:
         self._draw_id = draw_id
         self._seen: dict[str, Version] = {}
 
-    async def number(self) -> int:
-        """The number of this start: one more than any before it."""
+    async def base(self) -> int:
+        """What is added to an epoch: how many static starts there were."""
+        return (await self._starts())[0].base
+
+    async def raised_base(self) -> int:
+        """The same, for a static start: one more than before."""
         for _ in range(_TRIES):
             found, version = await self._starts()
-            if found.number >= MAX_EPOCH:
-                raise StoreError(f"{_COUNTER} says {found.number}, which no count of starts reaches: remove it")
             attempt = Attempt(_COUNTER, version)
 
             def compose(write_id: str, found: Starts = found) -> bytes:
-                return msgspec.json.encode(Starts(found.number + 1, (*found.write_ids, write_id)[-8:]))
+                return msgspec.json.encode(Starts(found.base + 1, (*found.write_ids, write_id)[-8:]))
 
             settled = await commit(
                 self._store,
@@ -72,7 +79,7 @@ class StaticPost:
                 clock=self._clock,
             )
             if isinstance(settled.outcome, Applied):
-                return found.number + 1
+                return found.base + 1
         raise WriteUnknown(f"{_COUNTER} could not be written in {_TRIES} tries")
 
     async def look_around(self) -> tuple[str, ...]:
@@ -81,8 +88,13 @@ class StaticPost:
         await self._store.put(self._key, msgspec.json.encode(record))
         others: list[str] = []
         seen: dict[str, Version] = {}
-        async for entry in self._store.list(_NODES):
-            if entry.key == self._key or len(seen) >= _MAX_NODES:
+        entries = [entry async for entry in self._store.list(_NODES)]
+        ours = next((entry.modified for entry in entries if entry.key == self._key), None)
+        old = [entry.key for entry in entries if ours is not None and ours - entry.modified > _FORGOTTEN_AFTER]
+        if old:
+            await self._store.delete(*old[:_MAX_NODES])  # their names hold an id of that start, and never come again
+        for entry in sorted(entries, key=lambda entry: entry.modified, reverse=True):
+            if entry.key == self._key or entry.key in old or len(seen) >= _MAX_NODES:
                 continue
             seen[entry.key] = entry.version
             before = self._seen.get(entry.key)

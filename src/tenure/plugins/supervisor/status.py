@@ -111,4 +111,6 @@ class StatusBoard:
             except StoreError as error:
                 _log.debug("the status of %r was not written: %s", self._name, error)
                 self._changed.set()
+            except Exception:
+                _log.exception("a defect of tenure: the status of %r could not be written", self._name)
             await self._clock.sleep(_WRITES_EVERY)

@@ -18,6 +18,7 @@ from tenure.clock import Clock
 from tenure.coordinator.events import OverranLease
 from tenure.coordinator.fenced import Fence
 from tenure.coordinator.lead import Lead
+from tenure.coordinator.overrun import EXITS_BEFORE
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database import Database
 from tenure.errors import ConfigError, LeadershipLost
@@ -32,8 +33,9 @@ _LAST_CHANCE = 0.05
 """Where no time is left, a child that yields still gets this long to do so before it is reported."""
 _LAST_WORD = 1.0
 """Seconds for writing down that all have stopped, if the lease lasts."""
-_KEPT_FOR_REPORTING = 0.05
-"""Share of the remaining lease that is not given to children: stopping takes a moment, too."""
+_RESERVE = EXITS_BEFORE + 0.1
+"""Seconds of the remaining lease that are not given to children: a process that must not overlap its successor ends
+just before it, and only if something still runs."""
 
 
 class Assignment:
@@ -89,6 +91,7 @@ class CoordinatorSupervisor:
                 raise ConfigError(f"two children are called {child.name!r}: give each a name of its own")
             names.add(child.name)
         self._keepers: list[Keeper] = []
+        self._starts: dict[str, tuple[int, int]] = {}
         self.gave_up: Callable[[Child], None] = lambda child: None
         """Called when a child failed too often."""
 
@@ -130,19 +133,19 @@ class CoordinatorSupervisor:
                 await keeper.up()
             await asyncio.get_running_loop().create_future()
         finally:
-            try:
-                await self._stop(assignment, stop_within, clock)
-                writing.cancel()
-                await board.write_last(min(_LAST_WORD, assignment.time_to_stop()))
-            finally:
-                writing.cancel()
-                self._keepers = []
+            # In a task of its own: whoever is cancelled twice must not leave children behind.
+            stopping = asyncio.get_running_loop().create_task(self._stop(assignment, stop_within, clock))
+            await _outlive(stopping)
+            writing.cancel()
+            if assignment.time_to_stop() > 2 * _LAST_WORD:
+                await _outlive(asyncio.get_running_loop().create_task(board.write_last(_LAST_WORD)))
+            self._keepers = []
 
     def _keeper(self, child: Child, assignment: Assignment, changed: Callable[[], None]) -> Keeper:
-        def context(start: int) -> Context:
+        def context() -> Context:
             return Context(
                 name=child.name,
-                token=token_of(assignment.number, start),
+                token=self._next_token(child, assignment.number),
                 node=assignment.node,
                 database=assignment.database,
                 coordinator=assignment.coordinator,
@@ -162,6 +165,13 @@ class CoordinatorSupervisor:
             gave_up=lambda child: self._child_given_up(child, assignment),
         )
 
+    def _next_token(self, child: Child, number: int) -> int:
+        """Counted over all that ever ran here under this number: children may be stopped and started within a term."""
+        before, starts = self._starts.get(child.name, (0, 0))
+        starts = starts + 1 if before == number else 1
+        self._starts[child.name] = (number, starts)
+        return token_of(number, starts)
+
     def _child_given_up(self, child: Child, assignment: Assignment) -> None:
         self.gave_up(child)
         if self.policy.give_up is GiveUp.STEP_DOWN and assignment.coordinator is not None:
@@ -176,12 +186,15 @@ class CoordinatorSupervisor:
         waiting = list(reversed(self._keepers))
         for number, keeper in enumerate(waiting):
             left = min(stop_within - clock.read().leader_elapsed(began), assignment.time_to_stop())
-            share = max(0.0, left) * (1 - _KEPT_FOR_REPORTING) / (len(waiting) - number)
+            share = max(0.0, left - _RESERVE) / (len(waiting) - number)
             # One that ends at once leaves its share to the others.
             if not await keeper.stop(min(keeper.child.stop_within, share)):
                 stuck.append(keeper)
-        if stuck:
+        if stuck and assignment.lead is not None:
             await self._outlast(stuck, assignment)
+        elif stuck:
+            names = ", ".join(repr(keeper.child.name) for keeper in stuck)
+            _log.error("children %s did not stop within %g s, and are left behind", names, stop_within)
 
     async def _outlast(self, stuck: list[Keeper], assignment: Assignment) -> None:
         """The lease must not be given away over the head of a child that still runs."""
@@ -200,6 +213,18 @@ class CoordinatorSupervisor:
         finally:
             for task in waiting:
                 task.cancel()
+
+
+async def _outlive(task: asyncio.Task[None]) -> None:
+    """Wait for its end, also if we are cancelled: that was heard already."""
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            if asyncio.get_running_loop().is_closed():
+                raise
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a defect of tenure while children were stopped", exc_info=error)
 
 
 _stepping_down: set[asyncio.Task[None]] = set()
