@@ -31,6 +31,10 @@ class Service:
         self._up.pop(self._context.node, None)
 
 
+async def _unsubscribe(node: Node) -> None:
+    node.service.unsubscribe(node.plugin)
+
+
 def other_of(fleet: Fleet, leader: Node) -> Node:
     return next(node for node in fleet.nodes.values() if node is not leader)
 
@@ -374,7 +378,7 @@ class TestPlugins:
                 plugins[name] = Noting()
                 plugins[name].work = lambda node=node: work(node)  # type: ignore[misc]
                 give(fleet, node, plugins[name])
-                node.service.unsubscribe(node.plugin)
+                node.done(_unsubscribe(node))
             assert fleet.lead().name == "a"
             fleet.until(lambda: "work" in plugins["a"].said())
             fleet.nodes["a"].run(fleet.nodes["a"].service.leave("step-down"))
@@ -428,7 +432,7 @@ class TestPlugins:
             plugin = Noting()
             give(fleet, node, plugin)
             fleet.lead()
-            node.service.unsubscribe(node.plugin)
+            node.done(_unsubscribe(node))
             node.done(plugin.stop())
             fleet.run(5)
             assert node.leads

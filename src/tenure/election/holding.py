@@ -35,7 +35,8 @@ class Holding(msgspec.Struct, frozen=True):
         A release grants 0.
         """
         if lasts <= 0:
-            return Holding(now, 0.0, 0.0)  # for good, also if what made it seem over already is put right
+            # For good, also if what made it seem over already is put right.
+            return Holding(now, min(0.0, self.remaining(now)), 0.0)
         if lasts >= self.remaining(now):
             return self
         return Holding(now, lasts, min(lasts, max(0.0, self.leading(now))))
