@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("unit", derandomize=True, deadline=None, max_examples=60, database=None)
+settings.register_profile(
+    "unit",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is not a defect
+)
 settings.load_profile("unit")
