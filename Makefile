@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests wait for processes and clocks for much of their time, so there are more of these than cores.
+WORKERS ?= 3
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -33,7 +35,7 @@ demo: venv ## See it work in a temporary directory, in a few seconds
 	$(BIN)/tenure demo
 
 test: venv ## Run the tests that need nothing installed but Python
-	$(BIN)/python -m pytest -m "not servers and not slow" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not servers and not slow" tests
 
 test-slow: venv ## Run the tests that take minutes, and no others
 	$(BIN)/python -m pytest -m slow tests
