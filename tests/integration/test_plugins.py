@@ -175,3 +175,33 @@ async def test_a_process_that_must_not_overlap_its_successor_ends_itself(url: st
     ended = await asyncio.to_thread(run)
     assert ended.returncode == EXIT_OVERRAN, ended.stdout + ended.stderr
     assert "ignored" in ended.stdout
+
+
+class LastWord(Noting):
+    slug = "last-word"
+
+    async def on_stop_being_coordinator(self) -> None:
+        await asyncio.sleep(0.5)
+        await self.storage.set("last", "word")
+        async with self._host.lock("final", ttl=5):  # type: ignore[union-attr]
+            self.notes.append("stop")
+
+
+@pytest.mark.req("DB-1", "EL-11")
+async def test_a_second_disconnect_waits_for_the_first_and_nothing_is_opened_meanwhile(url: str) -> None:
+    database = await Database(url).connect()
+    plugin = await database.use_plugin(LastWord())
+    await until(lambda: plugin.is_coordinator and "work" in plugin.notes)
+    first = asyncio.create_task(database.disconnect())
+    await asyncio.sleep(0.1)
+    with pytest.raises(TenureError, match="being disconnected"):
+        await database.use_plugin(Noting(), "late")
+    with pytest.raises(TenureError, match="being disconnected"):
+        await database.get_global_coordinator("other")
+    await database.disconnect()
+    assert first.done()
+    await first
+    assert plugin.notes[-1] == "stop"
+    async with Database(url) as again:
+        assert await again.plugin_storage("last-word", "last-word").get("last") == "word"
+        assert await (await again.get_global_coordinator()).get_leader(fresh=True) is None, "the lease was not released"

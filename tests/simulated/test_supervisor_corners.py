@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tenure.coordinator.hooks import HookOverrun
 from tenure.plugins.supervisor.candidate import CoordinatorCandidate
 from tenure.plugins.supervisor.child import Child, ChildState, Context
 from tenure.plugins.supervisor.restarts import RestartPolicy
@@ -436,3 +437,200 @@ class TestPlugins:
             node.done(plugin.stop())
             fleet.run(5)
             assert node.leads
+
+    @pytest.mark.req("CP-1")
+    def test_a_plugin_that_starts_while_the_last_one_leaves_is_served(self) -> None:
+        with Fleet() as fleet:
+            node = fleet.join("a", bare=True)
+            first, second = Noting(), Noting()
+
+            async def hand_over() -> None:
+                first.coordinator.unsubscribe(first._hooks)  # nobody waits for it
+                second.attach(Home(node), "second")
+                second.now = lambda: fleet.world.now
+                await second.start()
+
+            give(fleet, node, first, "first")
+            fleet.until(lambda: first.said())
+            node.done(hand_over())
+            fleet.until(lambda: "work" in second.said(), 60)
+            assert node.service.running
+
+    @pytest.mark.req("CP-1")
+    def test_a_task_of_a_hook_that_outlived_it_may_restart_the_plugin(self) -> None:
+        with Fleet() as fleet:
+            node = fleet.join("a", bare=True)
+            tasks: list[asyncio.Task[None]] = []
+
+            class Watching(Noting):
+                slug = "watching"
+
+                async def on_become_coordinator(self) -> None:
+                    await super().on_become_coordinator()
+                    if not tasks:
+                        tasks.append(asyncio.get_running_loop().create_task(self._restart()))
+
+                async def _restart(self) -> None:
+                    await node.host.clock.sleep(10)
+                    await self.stop()
+                    self.note("stopped")
+                    await self.start()
+
+            plugin = Watching()
+            give(fleet, node, plugin)
+            fleet.until(lambda: plugin.said().count("become") == 2, 90)
+            assert plugin.said().index("stop") < plugin.said().index("stopped")
+
+    @pytest.mark.req("CP-2")
+    def test_work_that_will_not_end_keeps_its_process_from_leading_after_a_restart_as_well(self) -> None:
+        with Fleet() as fleet:
+            node = fleet.join("a", bare=True)
+            plugin = Noting()
+            stuck = True
+
+            async def work() -> None:
+                while stuck:
+                    try:
+                        await node.host.clock.sleep(1)
+                    except asyncio.CancelledError:
+                        pass
+
+            plugin.work = work
+            give(fleet, node, plugin)
+            fleet.until(lambda: "work" in plugin.said())
+            node.done(plugin.stop(), within=90)
+            node.done(plugin.start())
+            fleet.run(60)
+            assert not node.leads
+            assert plugin.said() == ["become", "work"]
+            stuck = False
+            fleet.until(lambda: plugin.said().count("become") == 2, 60)
+
+    @pytest.mark.req("CP-6")
+    def test_an_instance_without_coordination_never_works_beside_itself(self) -> None:
+        with Fleet() as fleet:
+            node = fleet.join("a", bare=True)
+            plugin = Noting(enable_coordinator=False)
+            at_work = 0
+
+            async def work() -> None:
+                nonlocal at_work
+                at_work += 1
+                assert at_work == 1, "beside itself"
+                end = fleet.world.now + 60
+                while fleet.world.now < end:
+                    try:
+                        await node.host.clock.sleep(end - fleet.world.now)
+                    except asyncio.CancelledError:
+                        pass
+                at_work -= 1
+
+            plugin.work = work
+            give(fleet, node, plugin)
+            fleet.until(lambda: "work" in plugin.said())
+            for _ in range(3):
+                node.done(plugin.stop())
+                node.done(plugin.start())
+            fleet.run(200)
+            assert plugin.hook_failures == 0
+            assert plugin.said().count("work") >= 2
+
+    @pytest.mark.req("CP-7")
+    def test_a_promise_to_exit_is_not_taken_back_while_its_work_still_runs(self) -> None:
+        with Fleet() as fleet:
+            node = fleet.join("a", bare=True)
+            exits: list[int] = []
+            node.service._exit_process = exits.append
+
+            class Stubborn:
+                async def on_become_coordinator(self, lead: object) -> None:
+                    while True:
+                        try:
+                            await node.host.clock.sleep(1)
+                        except asyncio.CancelledError:
+                            pass
+
+                def on_stop_being_coordinator(self) -> None: ...
+
+            stubborn = Stubborn()
+
+            async def begin() -> None:
+                node.service.subscribe(stubborn, hook_overrun=HookOverrun.EXIT)
+                await node.service.start()
+
+            async def again() -> None:
+                node.service.unsubscribe(stubborn)
+                node.service.subscribe(stubborn, hook_overrun=HookOverrun.REPORT)
+                await node.service.leave("step-down")
+
+            node.done(begin())
+            fleet.lead()
+            fleet.run(1)
+            node.run(again())
+            fleet.until(lambda: exits, 60)
+
+
+@pytest.mark.req("SV-8")
+def test_a_static_child_that_was_left_behind_is_not_started_beside_itself() -> None:
+    with Candidates() as fleet:
+
+        async def stubborn(context: Context) -> None:
+            end = fleet.world.now + 60
+            while fleet.world.now < end:
+                try:
+                    await context.clock.sleep(end - fleet.world.now)
+                except asyncio.CancelledError:
+                    pass
+
+        node = fleet.join("a", bare=True)
+        static = CoordinatorCandidate(
+            [fleet.book.child("bad", stubborn), fleet.book.child("good")],
+            environ={},
+            coordinator_election_enabled=False,
+            cluster_coordinator=True,
+        )
+        static.attach(Home(node), "static")  # type: ignore[arg-type]
+        node.done(static.start())
+        fleet.run(2)
+        node.done(static.stop(), within=40)
+        node.done(static.start())
+        fleet.run(20)
+        assert fleet.book.said().count(("bad", "start")) == 1
+        assert fleet.book.said().count(("good", "start")) == 2, "the others need not wait for it"
+        fleet.run(60)
+        assert fleet.book.said().count(("bad", "start")) == 2
+
+
+@pytest.mark.req("SV-8")
+def test_a_static_stop_that_was_given_up_on_is_finished_by_the_next_start() -> None:
+    with Candidates() as fleet:
+
+        async def slow(context: Context) -> None:
+            try:
+                await context.clock.sleep(1e9)
+            finally:
+                await context.clock.sleep(2)
+
+        node = fleet.join("a", bare=True)
+        static = CoordinatorCandidate(
+            [fleet.book.child("slow", slow)],
+            environ={},
+            coordinator_election_enabled=False,
+            cluster_coordinator=True,
+        )
+        static.attach(Home(node), "static")  # type: ignore[arg-type]
+
+        async def cut() -> None:
+            try:
+                async with asyncio.timeout(0.5):
+                    await static.stop()
+            except TimeoutError:
+                pass
+
+        node.done(static.start())
+        fleet.run(2)
+        node.done(cut())
+        node.done(static.start())
+        fleet.run(10)
+        assert static.is_leader()
+        assert fleet.book.said() == [("slow", "start"), ("slow", "cancelled"), ("slow", "start")]

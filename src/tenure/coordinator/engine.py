@@ -226,15 +226,21 @@ class Engine:
         elif done is not None:
             settle_quietly(done)
 
+    def await_first(self, seats: list[Seat]) -> None:
+        """These still wind up what an earlier start of this coordinator began."""
+        self._leaving += [(seat, self._poking(asyncio.wrap_future(seat.idle()))) for seat in seats]
+
     def forget_hooks(self) -> None:
-        """The user's loops do not run any more, and nothing on them does."""
+        """At the end of the interpreter: the user's loops do not run any more, and nothing on them does."""
         self.seats.clear()
         self._leaving.clear()
         self._finishing.clear()
 
     def _watched(self, seat: Seat, lead: Lead) -> asyncio.Future[None]:
         """What the subscriber has left to do for this term; its end may change what we decide."""
-        hook = asyncio.wrap_future(seat.finish(lead))
+        return self._poking(asyncio.wrap_future(seat.finish(lead)))
+
+    def _poking(self, hook: asyncio.Future[None]) -> asyncio.Future[None]:
         hook.add_done_callback(lambda _: self._poke.set())
         return hook
 

@@ -10,6 +10,7 @@ import asyncio
 import enum
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Protocol
@@ -61,6 +62,8 @@ class Seat:
         self._becoming: asyncio.Task[None] | None = None
         self._finished: Lead | None = None
         self._last: asyncio.Task[None] | None = None  # the wind-up of the term before
+        self._posted = 0  # calls on their way to the subscriber's loop
+        self._lock = threading.Lock()
 
     @property
     def is_gone(self) -> bool:
@@ -73,7 +76,20 @@ class Seat:
     @property
     def is_idle(self) -> bool:
         """It has nothing left to do for any term."""
-        return self.is_gone or all(task is None or task.done() for task in (self._becoming, self._last))
+        if self.is_gone:
+            return True
+        return self._posted == 0 and all(task is None or task.done() for task in (self._becoming, self._last))
+
+    @property
+    def is_on_a_running_loop(self) -> bool:
+        return self._loop.is_running()
+
+    def idle(self) -> Future[None]:
+        """Done when what runs now for an earlier term has ended."""
+        done: Future[None] = Future()
+        if not self._post(self._tell_idle, done):
+            done.set_result(None)
+        return done
 
     # On the coordinator's loop
 
@@ -88,13 +104,27 @@ class Seat:
         return done
 
     def _post(self, call: Callable[..., None], *arguments: object) -> bool:
+        with self._lock:
+            self._posted += 1
         try:
-            self._loop.call_soon_threadsafe(call, *arguments)
+            self._loop.call_soon_threadsafe(self._arrived, call, *arguments)
         except RuntimeError:
             return False
         return True
 
     # On the subscriber's loop
+
+    def _arrived(self, call: Callable[..., None], *arguments: object) -> None:
+        call(*arguments)
+        with self._lock:
+            self._posted -= 1
+
+    def _tell_idle(self, done: Future[None]) -> None:
+        last = self._last if self._last is not None and not self._last.done() else self._becoming
+        if last is None:
+            settle_quietly(done)
+        else:
+            last.add_done_callback(lambda _: settle_quietly(done))
 
     def _start(self, lead: Lead) -> None:
         if self._started is lead and self._finished is not lead:

@@ -24,7 +24,6 @@ import logging
 import re
 import threading
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, ClassVar, Protocol
 
@@ -58,9 +57,6 @@ _LONGEST_INTERVAL = 24 * 3600.0
 
 _ALONE_WITHIN = 10.0
 """Seconds that `stop()` waits for the hooks of a plugin without coordination."""
-
-_inside: ContextVar[tuple[CoordinatorPlugin, ...]] = ContextVar("tenure_plugin_hooks", default=())
-"""The plugins whose hooks are being run here."""
 
 
 def _is_cancelled() -> bool:
@@ -147,7 +143,8 @@ class CoordinatorPlugin:
         self._fence_lock = threading.Lock()  # epochs are learned on the coordinator's thread
         self._tap: Tap | None = None
         self._alone: asyncio.Task[None] | None = None
-        self._former: asyncio.Task[None] | None = None
+        self._former: set[asyncio.Task[None]] = set()
+        self._hook_tasks: set[asyncio.Task[Any] | None] = set()
         self._ending = False
         self._starting = asyncio.Lock()
         self._lead: Lead | None = None
@@ -190,7 +187,7 @@ class CoordinatorPlugin:
             if self._coordinator is not None or self._alone is not None:
                 return
             if not self.enable_coordinator:
-                self._alone = asyncio.get_running_loop().create_task(self._work_alone(host.clock, self._former))
+                self._alone = asyncio.get_running_loop().create_task(self._work_alone(host.clock, set(self._former)))
                 return
             coordinator = await host.get_global_coordinator(self.namespace, config=self._config)
             self._begin(coordinator, host.clock)
@@ -206,7 +203,7 @@ class CoordinatorPlugin:
             alone, self._alone = self._alone, None
             if alone is not None:
                 alone.cancel()
-                self._former = alone
+                self._former = {task for task in self._former if not task.done()} | {alone}
                 if not self._is_inside():
                     await asyncio.wait([alone], timeout=_ALONE_WITHIN)
             await self._end()
@@ -357,9 +354,9 @@ class CoordinatorPlugin:
             await self._call("on_stop_being_coordinator", self.on_stop_being_coordinator)
         self._lead = None
 
-    async def _work_alone(self, clock: Clock, before: asyncio.Task[None] | None) -> None:
-        if before is not None and not before.done():
-            await asyncio.wait([before])  # never beside itself, also after a stop that was not waited for
+    async def _work_alone(self, clock: Clock, before: set[asyncio.Task[None]]) -> None:
+        if before:
+            await asyncio.wait(before)  # never beside itself, also after a stop that was not waited for
         try:
             await self._call("on_become_coordinator", self.on_become_coordinator)
             await self._work(clock, lambda: True)
@@ -380,17 +377,17 @@ class CoordinatorPlugin:
             await clock.sleep(max(0.0, self.coordinator_work_interval - clock.read().leader_elapsed(began)))
 
     def _is_inside(self) -> bool:
-        """Is this called by one of the plugin's own hooks, or by something that one of them started?"""
-        return self in _inside.get()
+        """Is this called by one of the plugin's own hooks?"""
+        return asyncio.current_task() in self._hook_tasks
 
     async def _call(self, hook: str, call: Callable[[], Awaitable[None] | None]) -> None:
-        token = _inside.set((*_inside.get(), self))
+        task = asyncio.current_task()
+        self._hook_tasks.add(task)
         try:
             result = call()
             if inspect.isawaitable(result):
                 await result
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             self._failed(hook, error)  # it waited for something that was cancelled: that is its own failure
@@ -399,7 +396,7 @@ class CoordinatorPlugin:
         except BaseException as error:
             self._failed(hook, error)
         finally:
-            _inside.reset(token)
+            self._hook_tasks.discard(task)
 
     def _failed(self, hook: str, error: BaseException) -> None:
         self.hook_failures += 1

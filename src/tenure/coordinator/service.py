@@ -188,12 +188,12 @@ class GlobalCoordinatorService:
     async def _start(self, *, for_subscribers: bool) -> None:
         self._check_process()
         async with self._starting:
-            self._on_demand = for_subscribers and (self._on_demand or self._runner is None)
             if self._runner is not None and self._user_loop is not None and self._user_loop.is_closed():
                 # Started on a loop that is gone, and not stopped: that start leaves, as it would do by itself.
                 self._leaving, self._runner = self._runner, None
                 if self._engine is not None:
                     self._leaving.tell(self._engine.request_stop)
+            self._on_demand = for_subscribers and (self._on_demand or self._runner is None)
             if self._runner is not None:
                 return
             if self._leaving is not None:
@@ -226,7 +226,8 @@ class GlobalCoordinatorService:
             runner: Runner = ThreadRunner(f"tenure-{self.namespace}", _Release(self)) if on_thread else LoopRunner()
             over, loop = self._over, self._user_loop
             _services.add(self)
-            runner.start(lambda: self._main(engine, runner, loop, over))
+            busy = [seat for seat in (*self._seats, *self._former) if not seat.is_idle]
+            runner.start(lambda: self._main(engine, runner, loop, over, busy))
             if not over.done():
                 self._runner = runner  # only now: others may talk to it as soon as it is here
 
@@ -312,7 +313,9 @@ class GlobalCoordinatorService:
             cold_start = None
         self._may_exit = self._may_exit or hook_overrun is HookOverrun.EXIT
         seat = self._seat_for(plugin, loop)
-        seat.prepares, seat.overrun = cold_start is not None, hook_overrun
+        seat.prepares = cold_start is not None
+        if seat.is_idle or hook_overrun is HookOverrun.EXIT:
+            seat.overrun = hook_overrun  # a promise is not taken back while what it was made for still runs
         self._seats.append(seat)
         if cold_start is not None:
             self._cold_start = cold_start if self._cold_start is None else self._cold_start.at_least(cold_start)
@@ -331,8 +334,10 @@ class GlobalCoordinatorService:
         What is asked for happens also if the wait is cancelled.
         """
         leaving, runner = self._withdraw(plugin), self._runner
-        if self._on_demand and not self._seats:
-            await self._stop(unless=lambda: bool(self._seats))
+        if self._on_demand and not self._has_subscribers():
+            await self._stop(unless=self._has_subscribers)
+        elif runner is None and self._leaving is not None:
+            await asyncio.wait([asyncio.ensure_future(self._leaving.ended())], timeout=self._patience())
         elif leaving and runner is not None:
             loop = asyncio.get_running_loop()
             waiting = [loop.create_task(_all_done(leaving)), loop.create_task(runner.ended())]
@@ -352,9 +357,14 @@ class GlobalCoordinatorService:
             if self._runner is not None and self._engine is not None:
                 leaving.append(Future())
                 self._runner.tell(self._engine.remove_seat, seat, leaving[-1])
-        if self._on_demand and not self._seats and self._runner is not None and self._engine is not None:
-            self._runner.tell(self._engine.request_stop)
+        if self._on_demand and not self._has_subscribers() and self._runner is not None and self._engine is not None:
+            # As in stop(): whoever subscribes from here on is served by a new start, not by one that is ending.
+            self._leaving, self._runner = self._runner, None
+            self._leaving.tell(self._engine.request_stop)
         return leaving
+
+    def _has_subscribers(self) -> bool:
+        return any(not seat.is_gone for seat in self._seats)
 
     def _seat_for(self, plugin: Subscriber, loop: asyncio.AbstractEventLoop) -> Seat:
         """One that subscribes again while it still winds up keeps its seat: its calls stay in order."""
@@ -455,8 +465,16 @@ class GlobalCoordinatorService:
 
     # Inside
 
-    async def _main(self, engine: Engine, runner: Runner, loop: asyncio.AbstractEventLoop, over: Future[None]) -> None:
+    async def _main(
+        self,
+        engine: Engine,
+        runner: Runner,
+        loop: asyncio.AbstractEventLoop,
+        over: Future[None],
+        busy: list[Seat],
+    ) -> None:
         """Where the engine lives."""
+        engine.await_first(busy)
         watch = self._watch_user_loop(engine, loop)
         try:
             await engine.run()
@@ -535,6 +553,8 @@ class GlobalCoordinatorService:
     def _at_exit(self) -> None:
         """The interpreter ends without `stop()`: release the lease all the same."""
         runner, engine = self._runner, self._engine
+        if self._user_loop is not None and self._user_loop.is_running():
+            return  # on another thread, which is not over yet: work goes on there, and with it leadership
         if isinstance(runner, ThreadRunner) and engine is not None:
             self._runner = None
             engine.forget_hooks()

@@ -88,6 +88,7 @@ class Database:
         self._keeper: LockKeeper | None = None
         self._time: StoreTime | None = None
         self._connecting = asyncio.Lock()
+        self._closing = False
         if worker_id is not None:
             CoordinatorConfig(worker_id=worker_id)  # refuses an id that cannot be one, before anything is opened
 
@@ -103,26 +104,34 @@ class Database:
 
     async def disconnect(self) -> None:
         """Stop every plugin and every coordinator, give back every lock, and close the store."""
+        async with self._connecting:  # a second call waits for the first, and a connect() for both
+            self._closing = True
+            try:
+                await self._wind_up()
+            finally:
+                self._closing = False
+
+    async def _wind_up(self) -> None:
+        """Each step is taken also if an earlier one was cut short. Plugins use the rest until they have stopped."""
         plugins, self._plugins = list(self._plugins.values()), {}
-        keeper, self._keeper = self._keeper, None
-        self._resources, self._time = {}, None
-        store = self._store  # plugins use it until they have stopped
-        coordinators, self._coordinators = list(self._coordinators.values()), {}
-        # Each step is taken also if an earlier one was cut short.
         async with AsyncExitStack() as steps:
-            if store is not None:
-                steps.push_async_callback(self._close, store)
-            if keeper is not None:
-                steps.push_async_callback(keeper.aclose)
-            for coordinator in coordinators:
+            steps.push_async_callback(self._close)
+            steps.push_async_callback(self._release_locks)
+            for coordinator in self._coordinators.values():
                 steps.push_async_callback(coordinator.close)
-            steps.push_async_callback(_close_together, coordinators)
+            steps.push_async_callback(_close_together, list(self._coordinators.values()))
             steps.push_async_callback(_stop_plugins, plugins)
 
-    async def _close(self, store: Metered) -> None:
-        if self._store is store:
-            self._store = None
-        await store.aclose()
+    async def _release_locks(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await keeper.aclose()
+
+    async def _close(self) -> None:
+        store, self._store = self._store, None
+        self._coordinators, self._resources, self._time = {}, {}, None
+        if store is not None:
+            await store.aclose()
 
     async def __aenter__(self) -> Self:
         return await self.connect()
@@ -149,6 +158,7 @@ class Database:
         Raises `ConfigConflict` naming the field if it exists with another config.
         """
         store = self._connected()
+        self._check_not_closing()
         existing = self._coordinators.get(namespace)
         if existing is not None:
             self._check_same(existing, config)
@@ -170,6 +180,7 @@ class Database:
         share one coordinator and its one heartbeat.
         """
         self._connected()
+        self._check_not_closing()
         for needed in ("attach", "start", "stop"):
             if isinstance(plugin, type) or not callable(getattr(plugin, needed, None)):
                 raise ConfigError(f"{plugin!r} is not a plugin: give an object of a subclass of CoordinatorPlugin")
@@ -273,6 +284,10 @@ class Database:
                 f"exists with {theirs!r}: one process has one coordinator per namespace; use the same config, or "
                 "another namespace"
             )
+
+    def _check_not_closing(self) -> None:
+        if self._closing:
+            raise TenureError(f"{self!r} is being disconnected: connect() it again first")
 
     def _connected(self) -> Metered:
         if self._store is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -151,6 +151,7 @@ class CoordinatorCandidate:
         self._tap: Tap | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._starting = asyncio.Lock()
+        self._told_tasks = False
         self._leaving = False
         self.supervisor.gave_up = self._child_given_up
 
@@ -188,20 +189,22 @@ class CoordinatorCandidate:
 
     async def stop(self) -> None:
         """Stop the children, if they run here, and stand no more."""
+        self._leaving = True
         async with self._starting:
-            tasks, self._tasks = self._tasks, []
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
             await self._leave()
 
     async def _leave(self) -> None:
+        """May be cut short, and is then gone on with by the next `stop()` or `start()`."""
+        if not self._told_tasks:
+            self._told_tasks = True
+            for task in self._tasks:
+                task.cancel()
         coordinator = self._coordinator
-        if coordinator is None:
-            return
-        self._leaving = True
-        await coordinator.withdraw(self)
+        if coordinator is not None:
+            await coordinator.withdraw(self)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks, self._told_tasks = [], False
         if self._tap is not None:
             self._tap.end()
         self._coordinator = self._tap = None
@@ -223,7 +226,7 @@ class CoordinatorCandidate:
     def is_leader(self) -> bool:
         """Does this node lead, at this instant? Without elections: is it the one that was told to?"""
         if not self.election_enabled:
-            return self.cluster_coordinator and bool(self._tasks)
+            return self.cluster_coordinator and any(not task.done() for task in self._tasks)
         return self._coordinator is not None and self._coordinator.is_leader()
 
     async def current_leader(self) -> str | None:
@@ -293,7 +296,8 @@ class CoordinatorCandidate:
         post = self._post(database)
 
         async def draw() -> int:
-            return await read_epoch(namespace_store(database.store, self.namespace)) + await post.raised_base()
+            base = await post.raised_base()  # first: whoever is elected from here on adds it as well
+            return base + await read_epoch(namespace_store(database.store, self.namespace))
 
         number = await self._patiently(draw, lambda: True)
         fence = Fence(self.namespace, number)
@@ -344,8 +348,14 @@ class CoordinatorCandidate:
 
     # Inside
 
-    def _spawn(self, work: Any) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work))
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a defect of tenure in a task of %r", self, exc_info=error)
 
     def _now(self) -> float:
         return self._attached().clock.read().wall_ns / 1e9

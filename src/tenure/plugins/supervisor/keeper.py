@@ -34,9 +34,12 @@ class Keeper:
         random: Random,
         changed: Callable[[], None],
         gave_up: Callable[[Child], None],
+        after: Keeper | None = None,
     ) -> None:
-        """`context` is asked for at each start, and `may_begin` just before it."""
+        """`context` is asked for at each start, and `may_begin` just before it. `after` is the keeper of an earlier
+        start of this child that would not stop: this one waits for it."""
         self.child = child
+        self._after = after
         self._context = context
         self._may_begin = may_begin
         self._clock = clock
@@ -95,6 +98,10 @@ class Keeper:
 
     async def _keep(self) -> None:
         try:
+            if self._after is not None:
+                self._up.set()  # the other children need not wait for it
+                await self._after.gone()
+                self._after = None
             while self._may_begin():
                 began = self._clock.read()
                 failure = await self._live()

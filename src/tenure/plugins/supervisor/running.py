@@ -15,6 +15,7 @@ from tenure.plugins.supervisor.command import CommandProcess
 _log = logging.getLogger("tenure.supervisor")
 
 _KILLED_AGAIN_AFTER = 1.0
+_SUPERVISOR_WITHIN = 0.5
 _STOPS = 3
 _STOPPED_AGAIN_AFTER = 0.2
 
@@ -80,14 +81,26 @@ class LeasedCoroutine:
                 error = thrown
             cancelled = 0
             while not self.stopping and not isinstance(error, GeneratorExit) and not self._may_go_on():
+                loop = asyncio.get_running_loop()
+                waiting = loop.create_future()
+                # A cancellation may be its own, of an `asyncio.timeout` inside it: the supervisor's is waited for a
+                # moment longer. It may also be that the whole loop ends, and no other comes.
+                if isinstance(error, asyncio.CancelledError):
+                    loop.call_later(_SUPERVISOR_WITHIN, _wake, waiting)
                 try:
-                    yield from asyncio.get_running_loop().create_future().__await__()
+                    yield from waiting.__await__()
                 except BaseException as thrown:
                     error = thrown
                     cancelled += 1
-                # A first cancellation may be its own, of an `asyncio.timeout` inside it; a second one is meant.
-                if cancelled > 1:
+                    if cancelled > 1:
+                        break
+                else:
                     break
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class RunningTask:

@@ -92,6 +92,7 @@ class CoordinatorSupervisor:
             names.add(child.name)
         self._keepers: list[Keeper] = []
         self._starts: dict[str, tuple[int, int]] = {}
+        self._left_behind: dict[str, Keeper] = {}
         self.gave_up: Callable[[Child], None] = lambda child: None
         """Called when a child failed too often."""
 
@@ -163,6 +164,7 @@ class CoordinatorSupervisor:
             random=assignment.database.random,
             changed=changed,
             gave_up=lambda child: self._child_given_up(child, assignment),
+            after=self._left_behind.pop(child.name, None),
         )
 
     def _next_token(self, child: Child, number: int) -> int:
@@ -195,6 +197,7 @@ class CoordinatorSupervisor:
         elif stuck:
             names = ", ".join(repr(keeper.child.name) for keeper in stuck)
             _log.error("children %s did not stop within %g s, and are left behind", names, stop_within)
+            self._left_behind |= {keeper.child.name: keeper for keeper in stuck}
 
     async def _outlast(self, stuck: list[Keeper], assignment: Assignment) -> None:
         """The lease must not be given away over the head of a child that still runs."""
