@@ -40,6 +40,7 @@ from tenure.errors import BodyTooLarge, ConfigError, Conflict, Damaged, InvalidK
 from tenure.store import Applied, Attempt, Entry, Settled, Store, Stored, Unknown, Version, commit, encode_name
 from tenure.store.keys import MAX_KEY_BYTES, MAX_SEGMENT_BYTES, decode_name
 
+MAX_DEPTH = 100
 MAX_VALUE_BYTES = 1024 * 1024
 """The default limit of one value, as JSON."""
 LARGEST_VALUE_BYTES = 8 * 1024 * 1024
@@ -503,7 +504,9 @@ class PluginStorage:
             body = msgspec.json.encode(value)
             if b"null" in body:
                 _check_finite(msgspec.to_builtins(value))
-            msgspec.json.decode(body)  # what is nested too deeply to be read must not be written
+            # What is nested too deeply to be read must not be written; how deep that is differs between Pythons.
+            if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(msgspec.json.decode(body)) > MAX_DEPTH:
+                raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ConfigError(f"value for {key!r} cannot be written as JSON: {error}") from None
         if len(body) > self._max_value_bytes:
@@ -512,6 +515,15 @@ class PluginStorage:
                 f"{self._max_value_bytes:,}: keep large data in objects of your own, and their names here"
             )
         return body
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and objects lie in each other, without recursion."""
+    level, depth = [value], 0
+    while level := [each for each in level if isinstance(each, list | dict)]:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth
 
 
 def _listing(store: Store, folder: str, after: str | None) -> AsyncGenerator[Entry, None]:
