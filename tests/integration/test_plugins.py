@@ -103,6 +103,20 @@ async def test_two_instances_of_a_plugin_share_no_storage(url: str) -> None:
         await two.stop()
 
 
+@pytest.mark.req("EF-8")
+async def test_any_worker_reads_what_the_leader_wrote(url: str) -> None:
+    async with Database(url) as database:
+        plugin = await database.use_plugin(Noting())
+        await until(lambda: plugin.lead is not None)
+        assert plugin.lead is not None
+        await plugin.lead.put("latest", b"report")
+        async with Database(url) as reader:
+            found = await reader.read_fenced("latest")
+            assert found is not None
+            assert (found.body, found.epoch) == (b"report", 1)
+            assert await reader.read_fenced("nothing") is None
+
+
 async def block(url: str, seconds: float) -> None:
     class Blocking(Noting):
         slug = "blocking"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tenure.coordinator.config import CoordinatorConfig, Hosting
 from tenure.coordinator.overrun import EXIT_OVERRAN
 from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.errors import ConfigError, CoordinationError, RequestRefused
@@ -518,8 +517,3 @@ def test_an_ineligible_worker_is_a_member_that_never_leads() -> None:
         able.host.crash()
         fleet.run(120)
         assert not never.leads
-
-
-def test_config_of_tests() -> None:
-    assert QUICK.hosting is Hosting.LOOP
-    assert isinstance(QUICK, CoordinatorConfig)

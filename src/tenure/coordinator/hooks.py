@@ -80,10 +80,6 @@ class Seat:
             return True
         return self._posted == 0 and all(task is None or task.done() for task in (self._becoming, self._last))
 
-    @property
-    def is_on_a_running_loop(self) -> bool:
-        return self._loop.is_running()
-
     def idle(self) -> Future[None]:
         """Done when what runs now for an earlier term has ended."""
         done: Future[None] = Future()
