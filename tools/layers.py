@@ -17,7 +17,7 @@ from pathlib import Path
 LAYERS = ("errors", "clock", "entropy", "store", "election", "coordinator", "ledger", "database", "plugins", "testing")
 
 # What people touch, above all layers: `cli` ties the others together, and the others do not know each other ...
-TOP = ("cli", "doctor", "dashboard", "telemetry", "blocking", "demo", "simulate")
+TOP = ("cli", "doctor", "dashboard", "telemetry", "blocking", "asgi", "demo", "simulate", "run", "plan")
 TOP_OF_TOP = "cli"
 # ... except for these pairs of (importer, imported).
 ALLOWED: frozenset[tuple[str, str]] = frozenset({("demo", "doctor")})

@@ -234,6 +234,12 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
         """A heartbeat every half minute: about a sixth of the requests, and usually replaced within two minutes."""
         return cls._from(_ECONOMICAL, changes)
 
+    @classmethod
+    def for_lease(cls, lease_timeout: float | timedelta, **changes: Any) -> Self:
+        """Every interval in proportion to the lease: `for_lease(3)` is `fast()`, and a lease of 30 s costs a tenth."""
+        lease = seconds("lease_timeout", lease_timeout)
+        return cls._from(_in_proportion(lease), changes)
+
     def replace(self, **changes: Any) -> Self:
         """This config with some settings changed, checked again."""
         _check_names(type(self), changes)
@@ -523,6 +529,26 @@ _FAST: dict[str, Any] = {
     "epoch_grace_period": 2.0,
     "circuit_breaker": CircuitBreakerConfig(reset_timeout=5.0),
 }
+
+
+def _in_proportion(lease: float) -> dict[str, Any]:
+    return {
+        "lease_timeout": lease,
+        "heartbeat_interval": lease / 4,
+        "heartbeat_jitter": lease / 20,
+        "worker_timeout": lease * 4 / 3,
+        "standby_watch_interval": max(_SHORTEST_INTERVAL, lease / 12),
+        "startup_jitter_max": min(5.0, lease / 6),
+        "takeover_delay": min(2.0, lease / 6),
+        "min_epoch_duration": min(300.0, lease * 10 / 3),
+        "max_epoch_duration": min(1800.0, lease * 20),
+        "drain_timeout": min(10.0, max(3.0, lease)),
+        "health_check_interval": min(15.0, max(0.2, lease / 3)),
+        "epoch_grace_period": min(5.0, lease * 2 / 3),
+        "circuit_breaker": CircuitBreakerConfig(reset_timeout=min(60.0, lease * 5 / 3)),
+    }
+
+
 _ECONOMICAL: dict[str, Any] = {
     "heartbeat_interval": 30.0,
     "heartbeat_jitter": 3.0,

@@ -1,0 +1,188 @@
+"""The options by which a command is told how a coordinator keeps time: a preset, a lease, and single settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from tenure.cli.durations import between, parse_duration
+from tenure.coordinator.config import CoordinatorConfig, MandateEnd
+from tenure.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COORDINATOR_TABLE = "tenure.coordinator"
+"""Where the table `[coordinator]` of tenure.toml lies in `click.Context.meta`."""
+
+SHORTEST_LEASE = 1.0
+LONGEST_LEASE = 600.0
+_PRESETS = {
+    "fast": CoordinatorConfig.fast,
+    "standard": CoordinatorConfig.standard,
+    "economical": CoordinatorConfig.economical,
+}
+_NOT_HERE = {
+    "membership": "--membership or --no-membership",
+    "worker_id": "--worker-id",
+    "lease_timeout": "--lease",
+    "health_check": "--health-cmd",
+    "hosting": "nothing: the command chooses",
+    "contention": "contention.enabled, contention.threshold or contention.rate_limit",
+    "circuit_breaker": "circuit_breaker.failure_threshold, .reset_timeout or .half_open_max_attempts",
+}
+_NESTED = ("contention", "circuit_breaker")
+
+
+def timed(command: F) -> F:
+    """Gives a command `preset`, `lease` and `settings`, for `config_from`."""
+    for option in (
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Any other setting of CoordinatorConfig, e.g. heartbeat_interval=2s; may be repeated.",
+        ),
+        click.option(
+            "--lease",
+            type=between(SHORTEST_LEASE, LONGEST_LEASE),
+            metavar="DURATION",
+            help="How long a renewal lasts, e.g. 3s; every other interval follows in proportion.",
+        ),
+        click.option(
+            "--preset",
+            type=click.Choice(list(_PRESETS)),
+            help="Timing: fast (lease 3s), standard (15s) or economical (90s).  [default: standard]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def config_from(
+    preset: str | None, lease: float | None, settings: tuple[str, ...] | list[str], **changes: Any
+) -> CoordinatorConfig:
+    """The config that these options, and the table `[coordinator]` of tenure.toml below them, ask for."""
+    context = click.get_current_context(silent=True)
+    table: Mapping[str, Any] = context.meta.get(COORDINATOR_TABLE, {}) if context is not None else {}
+    chosen = dict(table)
+    chosen_preset = preset if preset is not None or lease is not None else chosen.get("preset")
+    chosen_lease = lease if lease is not None or preset is not None else _lease_of(chosen.get("lease"))
+    chosen.pop("preset", None)
+    chosen.pop("lease", None)
+    for pair in settings:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"--set {pair!r}: give NAME=VALUE, such as heartbeat_interval=2s")
+        chosen[name.strip()] = value.strip()
+    if chosen_preset is not None and chosen_lease is not None:
+        raise click.BadParameter("--preset and --lease: give one of them; --set changes single settings of a preset")
+    named = _typed(chosen)
+    if chosen_lease is not None:
+        return _built(lambda **all_of: CoordinatorConfig.for_lease(chosen_lease, **all_of), named | changes)
+    if chosen_preset is not None and chosen_preset not in _PRESETS:
+        raise ConfigError(f"preset is {chosen_preset!r} in tenure.toml: it must be one of {', '.join(_PRESETS)}")
+    return _built(_PRESETS[chosen_preset or "standard"], named | changes)
+
+
+def _built(make: Callable[..., CoordinatorConfig], named: dict[str, Any]) -> CoordinatorConfig:
+    """Nested settings change what the preset has in them."""
+    flat = {name: value for name, value in named.items() if "." not in name}
+    inner = {name: value for name, value in named.items() if "." in name}
+    config = make(**flat)
+    for name, value in inner.items():
+        outer, _, field = name.partition(".")
+        config = config.replace(**{outer: msgspec.structs.replace(getattr(config, outer), **{field: value})})
+    return config
+
+
+def _lease_of(value: Any) -> float | None:
+    if value is None:
+        return None
+    seconds = parse_duration(value) if isinstance(value, str) else None
+    if seconds is None or not SHORTEST_LEASE <= seconds <= LONGEST_LEASE:
+        raise ConfigError(
+            f"lease is {value!r} in tenure.toml: give a duration from {SHORTEST_LEASE:g}s to {LONGEST_LEASE:g}s, "
+            'such as "3s"'
+        )
+    return seconds
+
+
+def _typed(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Text becomes what the setting wants; what is no text (from TOML) is checked by the config itself."""
+    flat: dict[str, Any] = {}
+    for name, value in chosen.items():
+        if name in _NESTED and isinstance(value, Mapping):
+            flat |= {f"{name}.{field}": inner for field, inner in value.items()}
+        else:
+            flat[name] = value
+    return {name: _value(name, value) for name, value in flat.items()}
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in _NOT_HERE:
+        raise ConfigError(f"{name} is not set in this way: use {_NOT_HERE[name]}")
+    types = _types()
+    if name not in types:
+        close = _nearest(name, types)
+        raise ConfigError(f"{name} is no setting of CoordinatorConfig{f': did you mean {close}?' if close else ''}")
+    if not isinstance(value, str):
+        return value
+    return _parsed(name, value, types[name])
+
+
+def _parsed(name: str, text: str, kind: str) -> Any:
+    if kind == "duration":
+        seconds = parse_duration(text)
+        if seconds is None:
+            raise ConfigError(f"{name} is {text!r}: give a number and its unit, such as 500ms, 30s or 2m")
+        return seconds
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{name} is {text!r}: give true or false")
+        return text.lower() == "true"
+    if kind == "mandate":
+        try:
+            return MandateEnd(text)
+        except ValueError:
+            choices = ", ".join(each.value for each in MandateEnd)
+            raise ConfigError(f"{name} is {text!r}: give one of {choices}") from None
+    try:
+        return int(text) if kind == "int" else float(text)
+    except ValueError:
+        raise ConfigError(f"{name} is {text!r}: give a {'whole ' if kind == 'int' else ''}number") from None
+
+
+def _types() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for struct, prefix in [(CoordinatorConfig, ""), *((_nested_type(name), f"{name}.") for name in _NESTED)]:
+        for field in msgspec.structs.fields(struct):
+            name = prefix + field.encode_name
+            if name in _NOT_HERE:
+                continue
+            if name in _RATIOS:
+                found[name] = "float"
+            elif field.type is MandateEnd:
+                found[name] = "mandate"
+            elif field.type is bool:
+                found[name] = "bool"
+            elif field.type is int:
+                found[name] = "int"
+            else:
+                found[name] = "duration"
+    return found
+
+
+_RATIOS = frozenset({"drift", "contention.threshold"})
+
+
+def _nested_type(name: str) -> type[msgspec.Struct]:
+    return type(getattr(CoordinatorConfig(), name))
+
+
+def _nearest(name: str, known: Mapping[str, str]) -> str | None:
+    return next(iter(get_close_matches(name, known, n=1)), None)
