@@ -159,7 +159,9 @@ def _parsed(name: str, text: str, kind: str) -> Any:
 
 def _types() -> dict[str, str]:
     found: dict[str, str] = {}
-    for struct, prefix in [(CoordinatorConfig, ""), *((_nested_type(name), f"{name}.") for name in _NESTED)]:
+    structs: dict[str, type[msgspec.Struct]] = {"": CoordinatorConfig}
+    structs |= {f"{name}.": _nested_type(name) for name in _NESTED}
+    for prefix, struct in structs.items():
         for field in msgspec.structs.fields(struct):
             name = prefix + field.encode_name
             if name in _NOT_HERE:
