@@ -264,7 +264,7 @@ async def test_a_kernel_that_does_not_list_children_shows_the_same_tree(
     process = CommandProcess()
     await process.start(stubborn(tmp_path / "log", "daemon", "children=20"), env={}, deadline=lambda: 30.0)
     await until(processes(tmp_path / "log", 22))
-    root = watchdog_of(os.getpid())
+    _, root = guards_of(os.getpid())
     listed = set(watchdog.descendants(root))
     with monkeypatch.context() as older:
         older.setattr(os.path, "exists", lambda path: False)
@@ -387,37 +387,46 @@ async def test_a_blocked_loop_prolongs_no_command(tmp_path: Path) -> None:
 # The watchdog is harmed
 
 
-def watchdog_of(parent: int, besides: frozenset[int] = frozenset()) -> int:
-    """The one child that runs watchdog.py."""
+def guards_of(parent: int, besides: frozenset[int] = frozenset()) -> tuple[int, int]:
+    """The one child that runs watchdog.py, which stands behind, and its own child, the watchdog itself."""
     found = [
         pid
         for pid in watchdog.children_of(parent)
         if pid not in besides and b"watchdog.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     assert len(found) == 1, found
-    return found[0]
+    (guard,) = watchdog.children_of(found[0])
+    return found[0], guard
+
+
+def harm(which: str, number: int) -> None:
+    behind, guard = guards_of(os.getpid())
+    for pid in {"behind": (behind,), "watchdog": (guard,), "both": (behind, guard)}[which]:
+        os.kill(pid, number)
 
 
 @pytest.mark.req("CP-7")
-async def test_without_its_watchdog_a_command_is_killed_with_its_daemons(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["behind", "watchdog", "both"])
+async def test_without_its_watchdog_a_command_is_killed_with_its_daemons(which: str, tmp_path: Path) -> None:
     with nothing_left():
         process = CommandProcess()
         command = stubborn(tmp_path / "log", "ignore-term", "daemon", "children=10")
         await process.start(command, env={}, deadline=lambda: FOREVER)
         await until(processes(tmp_path / "log", 12))
-        os.kill(watchdog_of(os.getpid()), signal.SIGKILL)
+        harm(which, signal.SIGKILL)
         assert (await process.wait(), process.end) == (137, End.UNWATCHED)
         check_ended_before(boottime_ns(), tmp_path / "log")
 
 
 @pytest.mark.req("CP-7")
-async def test_a_watchdog_that_is_stopped_ends_its_command_in_time_all_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["behind", "watchdog", "both"])
+async def test_a_watchdog_that_is_stopped_ends_its_command_in_time_all_the_same(which: str, tmp_path: Path) -> None:
     with nothing_left():
         lease = Until(3.0)
         process = CommandProcess()
         await process.start(stubborn(tmp_path / "log", "ignore-term", "daemon"), env={}, deadline=lease)
         await until(processes(tmp_path / "log", 2))
-        os.kill(watchdog_of(os.getpid()), signal.SIGSTOP)
+        harm(which, signal.SIGSTOP)
         await process.wait()
         await until_instant(lease.instant_ns)
         check_ended_before(lease.instant_ns, tmp_path / "log")
@@ -429,7 +438,7 @@ async def test_what_cannot_be_killed_is_named(tmp_path: Path, monkeypatch: pytes
     await process.start(Command("sleep", "60"), env={}, deadline=lambda: FOREVER)
     with monkeypatch.context() as helpless:
         helpless.setattr(command_module._Watched, "_help", lambda watched: setattr(watched, "left", (process.pid,)))
-        os.kill(watchdog_of(os.getpid()), signal.SIGSTOP)
+        harm("both", signal.SIGSTOP)
         with pytest.raises(
             CommandStillRunning, match=f"'sleep' was killed and has not ended .pids {process.pid}"
         ) as stuck:
@@ -445,7 +454,7 @@ async def test_what_a_lost_watchdog_leaves_and_cannot_be_killed_is_named(monkeyp
         process = CommandProcess()
         await process.start(Command("sleep", "60"), env={}, deadline=lambda: FOREVER)
         monkeypatch.setattr(watchdog, "kill_each", lambda pids, spared: [4711])
-        os.kill(watchdog_of(os.getpid()), signal.SIGKILL)
+        harm("both", signal.SIGKILL)
         with pytest.raises(CommandStillRunning) as stuck:
             await process.wait()
         assert stuck.value.pids == (4711,)
@@ -502,7 +511,7 @@ def bare_watchdog(first: bytes, log: Path, program: str) -> Iterator[tuple[IO[by
     """A watchdog whose parent speaks for itself."""
     heard, control = os.pipe()
     report, told = os.pipe()
-    arguments = [str(heard), str(told), str(os.getpid()), "200", "-", "", *stubborn(log, "ignore-term").argv]
+    arguments = [str(heard), str(told), str(os.getpid()), "200", "end", "-", "", *stubborn(log, "ignore-term").argv]
     os.write(control, first)
     guard = subprocess.Popen([sys.executable, "-I", "-S", program, *arguments], pass_fds=(heard, told))
     os.close(heard)

@@ -8,14 +8,15 @@ Guarantee (Linux): nothing of the command's process tree runs at the end of the 
 this process is frozen or killed, or its event loop is blocked: a watchdog process of its own, which needs nothing of
 this one, has killed and reaped it by then. `wait()` and `stop()` return only when that is confirmed.
 
-If the watchdog itself is killed, the kernel kills the command's own process, and this process looks for the rest: what
-shares its session, and what carries its `TENURE_COMMAND_ID` in the environment. If the watchdog is stopped (SIGSTOP) it
-is told to go on, and the tree is killed from here.
+If the watchdog itself is killed, another process that stands behind it ends the tree, with or without this one. If both
+are killed, the kernel kills the command's own process, and this process looks for the rest: what shares its session,
+what carries its `TENURE_COMMAND_ID` in the environment, and, after `adopt_orphans()`, whatever else they left. If they
+are stopped (SIGSTOP) they are told to go on, and the tree is killed from here.
 
-Not guaranteed: what escapes is a process that left the command's session *and* cleared its environment, if the watchdog
-was killed by SIGKILL; a marked process that left the session, if the watchdog and this process were both killed; and
-what `tenure.plugins.supervisor.watchdog` names. A deadline, once granted, is granted: whoever shortens a lease waits
-for `stop()` first.
+Not guaranteed: what escapes is a process that left the command's session *and* cleared its environment, if both of
+those were killed by SIGKILL and orphans are not adopted; one that left the session, if this process was killed or
+stopped as well; and what `tenure.plugins.supervisor.watchdog` names. A deadline, once granted, is granted: whoever
+shortens a lease waits for `stop()` first.
 
 Other systems than Linux: see the watchdog. Written for, untested.
 """
@@ -46,7 +47,7 @@ from tenure.plugins.supervisor import watchdog
 if TYPE_CHECKING:
     from tenure.plugins.supervisor.child import Command
 
-__all__ = ["CommandProcess", "End"]
+__all__ = ["Background", "CommandProcess", "End", "adopt_orphans"]
 
 _log = logging.getLogger("tenure.command")
 
@@ -89,12 +90,18 @@ class End(enum.Enum):
     """Its watchdog was killed, so it was killed too."""
 
 
-class CommandProcess:
-    """One run of one command. Start it once; make another for another run.
+class Background(enum.Enum):
+    """What happens to what a command has left running when its own process ends."""
 
-    When the command's own process ends, what it left running is ended too, and only then is the run over: a command
-    that moves to the background is not for this.
-    """
+    END = "end"
+    """It is ended, and only then is the run over."""
+    FOLLOW = "follow"
+    """If the command's own process exited with 0, it has moved to the background: the run goes on until the last
+    process of its tree has ended, and that one's code is the run's."""
+
+
+class CommandProcess:
+    """One run of one command. Start it once; make another for another run."""
 
     def __init__(self) -> None:
         self._watched: _Watched | None = None
@@ -109,12 +116,31 @@ class CommandProcess:
         """Why it is over; `None` while it is not."""
         return self._watched.end if self._watched is not None else None
 
+    @property
+    def in_background(self) -> bool:
+        """Its own process has exited, and what it started is followed."""
+        return self._watched is not None and self._watched.moved.done()
+
+    async def moved_to_background(self) -> None:
+        """Returns when its own process has exited and what it started is followed; maybe never."""
+        await asyncio.wrap_future(self._running().moved)
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to the command's own process, if it runs. Any but SIGKILL and SIGSTOP and what is for
+        errors of programs: see `watchdog.PASSED_ON`."""
+        if number not in watchdog.PASSED_ON:
+            names = ", ".join(signal.Signals(each).name for each in watchdog.PASSED_ON)
+            raise ConfigError(f"signal {number!r} is not passed on: it must be one of {names}")
+        if self._watched is not None:
+            self._running().pass_on(number)
+
     async def start(
         self,
         command: Command,
         *,
         env: Mapping[str, str],
         deadline: Callable[[], float],
+        background: Background = Background.END,
         stdin: int | None = subprocess.DEVNULL,
         stdout: int | None = None,
         stderr: int | None = None,
@@ -135,7 +161,7 @@ class CommandProcess:
             raise ConfigError(
                 "stdin, stdout and stderr take a file descriptor, DEVNULL or None; for a pipe use os.pipe()"
             )
-        watched = self._watched = _spawn(command, env, deadline, (stdin, stdout, stderr))
+        watched = self._watched = _spawn(command, env, deadline, background, (stdin, stdout, stderr))
         _KEEPER.add(watched)
         try:
             async with asyncio.timeout(START_WITHIN_SECONDS):
@@ -205,6 +231,7 @@ class _Watched:
         self.left: tuple[int, ...] = ()
         self.started: Future[None] = _pending()
         self.over: Future[int] = _pending()
+        self.moved: Future[None] = _pending()
         self.report = report
         self._control = control
         self._mark = mark
@@ -213,6 +240,8 @@ class _Watched:
         self._span = span
         self._heard = b""
         self._code: int | None = None
+        self._guard: int | None = None
+        """The watchdog itself; `_process` stands behind it."""
         self._is_told = False
         self._lock = threading.Lock()
         self._is_closed = False
@@ -239,6 +268,13 @@ class _Watched:
         self._kill_at_ns = kill_at if self._kill_at_ns is None else min(kill_at, self._kill_at_ns)
         self._tell(f"stop {kill_at}")
         _KEEPER.wake()
+
+    def pass_on(self, number: int) -> None:
+        self._tell(f"signal {int(number)}")
+
+    @property
+    def watchdog_pid(self) -> int:
+        return self._process.pid
 
     def _tell(self, line: str) -> None:
         with self._lock:
@@ -284,7 +320,9 @@ class _Watched:
 
     def _help(self) -> None:
         """The watchdog is late: it was stopped, or what it kills does not die. It alone can reap, so it is spared."""
-        watchdog.send(self._process.pid, signal.SIGCONT)
+        for pid in (self._process.pid, self._guard):
+            if pid is not None:
+                watchdog.send(pid, signal.SIGCONT)
         if self.command is None and not self.started.done():
             self._not_started = LeadershipLost(f"{self.program!r} was not started: too little of the lease is left")
             self._process.kill()
@@ -292,7 +330,8 @@ class _Watched:
         if self.command is not None and not _LINUX:
             watchdog.send(-self.command, signal.SIGKILL)
         spared = frozenset({os.getsid(0), self._process.pid})
-        self.left = tuple(watchdog.kill_each(watchdog.descendants(self._process.pid), spared)[:_MAX_LEFT])
+        tree = (pid for pid in watchdog.descendants(self._process.pid) if pid != self._guard)
+        self.left = tuple(watchdog.kill_each(tree, spared)[:_MAX_LEFT])
 
     def _listen(self) -> None:
         # A forked copy of the pipe's other end would hide that it died. Asked first: what it said can still be read.
@@ -313,11 +352,13 @@ class _Watched:
 
     def _note(self, words: list[str]) -> None:
         match words:
-            case ["started", pid] if pid.isdecimal():
-                self.command = int(pid)
+            case ["started", pid, guard] if pid.isdecimal() and guard.isdecimal():
+                self.command, self._guard = int(pid), int(guard)
                 _settle(self.started, None)
             case ["failed", stage, number] if number.isdecimal():
                 self._not_started = _why_not(self.program, stage, int(number))
+            case ["background"]:
+                _settle(self.moved, None)
             case ["late"]:
                 self._is_told = True
                 self._not_started = LeadershipLost(f"{self.program!r} was not started: too little of the lease is left")
@@ -336,7 +377,8 @@ class _Watched:
             self._lost_since_ns = now
         for_seconds = (now - self._lost_since_ns) / _NS
         if self._process.poll() is None:
-            if not self._is_told or for_seconds > 1.0:
+            # The one behind ends what a killed watchdog has left.
+            if for_seconds > CONFIRM_WITHIN_SECONDS / 3:
                 self._process.kill()
             return _SWEEP_SECONDS
         if not self._is_told and not self._sweep(for_seconds):
@@ -350,6 +392,7 @@ class _Watched:
             self._warned = True
             _log.error("the watchdog of %r (pid %s) was killed; ending what it ran", self.program, self.command)
         self.left = tuple(watchdog.kill_each(self._marked(), frozenset({os.getsid(0)}))[:_MAX_LEFT])
+        _KEEPER.reap_orphans()
         if self.command is not None and not _LINUX:
             watchdog.send(-self.command, signal.SIGKILL)
         return not self.left or for_seconds > CONFIRM_WITHIN_SECONDS * 2 / 3
@@ -364,6 +407,8 @@ class _Watched:
             if (self.command is not None and process.session == self.command) or _carries(pid, mark):
                 # The list first: the children of one that is killed go elsewhere.
                 yield from [pid, *watchdog.descendants(pid)]
+        for pid in _KEEPER.orphans():
+            yield from [pid, *watchdog.descendants(pid)]
 
     def _conclude(self) -> None:
         self._close()
@@ -403,6 +448,24 @@ class _Keeper:
         self._thread: threading.Thread | None = None
         self._wake: tuple[int, int] | None = None
         self._knows_forks = False
+        self._adopts_in: int | None = None
+
+    def adopt(self) -> None:
+        self._adopts_in = os.getpid()
+
+    def orphans(self) -> list[int]:
+        """What a watchdog that died has left to this process."""
+        if self._adopts_in != os.getpid():
+            return []
+        ours = {watched.watchdog_pid for watched in self._watched}
+        return [pid for pid in watchdog.children_of(os.getpid()) if pid not in ours]
+
+    def reap_orphans(self) -> None:
+        for pid in self.orphans():
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:  # reaped already
+                pass
 
     def add(self, watched: _Watched) -> None:
         with self._lock:
@@ -469,6 +532,15 @@ class _Keeper:
 _KEEPER = _Keeper()
 
 
+def adopt_orphans() -> bool:
+    """For a process that starts no children but by this module: what a killed watchdog leaves behind becomes a child of
+    this process, whatever it did to its session and its environment, and is ended. False: this system cannot."""
+    if not watchdog.Kernel().subreap():
+        return False
+    _KEEPER.adopt()
+    return True
+
+
 # Parts
 
 
@@ -476,6 +548,7 @@ def _spawn(
     command: Command,
     env: Mapping[str, str],
     deadline: Callable[[], float],
+    background: Background,
     streams: tuple[int | None, int | None, int | None],
 ) -> _Watched:
     program = command.argv[0]
@@ -496,6 +569,7 @@ def _spawn(
         os.write(control, first.encode() + b"\n")  # before it starts, so that it never runs without one
         arguments = [
             *(str(heard), str(told), str(os.getpid()), str(math.ceil(command.terminate_within * 1000))),
+            background.value,
             "-" if locale is None else f"={locale}",
             str(command.cwd) if command.cwd is not None else "",
             *command.argv,

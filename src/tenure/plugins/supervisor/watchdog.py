@@ -1,6 +1,6 @@
 """A process that runs one command, and has ended all of its process tree before an instant that only its parent moves.
 
-    python -I -S watchdog.py CONTROL REPORT PARENT TERMINATE_WITHIN_MS LC_CTYPE CWD PROGRAM [ARGUMENT ...]
+    python -I -S watchdog.py CONTROL REPORT PARENT TERMINATE_WITHIN_MS BACKGROUND LC_CTYPE CWD PROGRAM [ARGUMENT ...]
 
 Started by `tenure.plugins.supervisor.command`, whose environment the command inherits. It imports nothing of tenure,
 and little else: it starts quickly, stays small, and shares no lock, loop or thread with the program that it outlives.
@@ -10,17 +10,25 @@ Over the pipe CONTROL it is told, a line at a time:
     until BOOTTIME UNSLEWED     may run until this instant of both clocks, in nanoseconds; replaces the one before
     until never                 no lease bounds it
     stop BOOTTIME               tell it to end, and kill what is left at this instant
+    signal NUMBER               pass this signal on to the command's own process
 
-It answers over the pipe REPORT: `started PID`, `failed cwd|exec ERRNO`, `late`, `left PID ...`, `broken TYPE`, and at
-last `ended CODE exited|stopped|deadline`, which is said only when nothing of the tree is left, not even a zombie.
+It answers over the pipe REPORT: `started PID WATCHDOG`, `failed cwd|exec ERRNO`, `late`, `background`, `left PID ...`,
+`broken TYPE`, and at last `ended CODE exited|stopped|deadline`, which is said only when nothing of the tree is left,
+not even a zombie.
 
 Guarantee (Linux): SIGTERM to the tree some time before the instant, SIGKILL to all of it a margin before, again and
 again until it is reaped. The parent may be frozen, dead, or wedged: the instant comes all the same, in time that
 counts suspend. If the parent dies, or says what cannot be understood, the tree is ended at once. When the command's
-own process ends, what it left behind is ended as well: SIGTERM, then SIGKILL.
+own process ends, what it left behind is ended as well: SIGTERM, then SIGKILL. Where BACKGROUND is `follow`, and its own
+process ended with 0, that is taken for a program that moves to the background, and watched until the last of it ends;
+its exit code is then that of the last.
 
-Assumption: the watchdog itself gets to run. If it is killed, the kernel kills the command's own process with it
-(PDEATHSIG), and the parent looks for the rest.
+It is two processes. The one that was started only stands behind the other, which does all of this: if that one is
+stopped, it is told to go on at once; if it is killed, the kernel kills the command's own process with it (PDEATHSIG),
+the rest of the tree becomes the first one's, and is killed. If the first one is killed, the other ends the tree. So any
+one of parent, first and second may be missing, and parent and one of the others too.
+
+Assumption: not both of them are killed at the same instant. Then the parent looks for the rest, if it lives.
 
 Not guaranteed: what the tree asks *others* to run (a container engine, cron, systemd-run) is not of the tree. A program
 that changes its user (sudo) may not be ours to kill, and is reported. A process in an uninterruptible system call dies
@@ -66,6 +74,13 @@ _LATER_KILLS = 0.050
 _KILLS_LATER_AFTER = 1.0
 _REPORT_LEFT_AFTER = 0.5
 _MAX_REPORTED = 32
+PASSED_ON = tuple(
+    getattr(signal, name)
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT", "SIGTERM")
+)
+"""Signals that may be passed on to the command."""
+FOLLOW = "follow"
+END = "end"
 
 
 # When to act
@@ -225,6 +240,10 @@ class Kernel:
         long = self._ctypes.c_ulong
         return bool(self._libc.prctl(option, long(value), long(0), long(0), long(0)) == 0)
 
+    def subreap(self) -> bool:
+        """Orphans of this process's descendants become its children."""
+        return self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
     def timer(self) -> int | None:
         """A descriptor that can be read when its instant of BOOTTIME has come, also if that came in suspend."""
         if self._libc is None or not hasattr(self._libc, "timerfd_create"):
@@ -247,11 +266,13 @@ class Misunderstood(Exception):
 
 
 class Watchdog:
-    def __init__(self, control: int, report: int, parent: int, terminate_within: float) -> None:
+    def __init__(self, control: int, report: int, parent: int, terminate_within: float, follows: bool) -> None:
         self._control = control
         self._report = report
         self._parent = parent
         self._terminate_within = terminate_within
+        self._follows = follows
+        self._in_background = False
         self._kernel = Kernel()
         self._reaps_tree = False
         self._poll = select.poll()
@@ -266,6 +287,7 @@ class Watchdog:
         self._until: tuple[int, int] | None = None
         self._told_until = False
         self._span = 0.0
+        self._behind = os.getppid()
 
         self._command = 0
         self._code: int | None = None
@@ -276,7 +298,7 @@ class Watchdog:
         self._terminated: set[int] = set()
 
     def run(self, argv: list[str], cwd: str, environment: dict[str, str]) -> None:
-        self._reaps_tree = self._kernel.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self._reaps_tree = self._kernel.subreap()
         self._prepare()
         self._listen()
         # Right before the fork: after a stall nothing is started any more.
@@ -317,7 +339,7 @@ class Watchdog:
                 self._poll.register(self._parent_fd, select.POLLIN)
             except OSError:
                 pass
-        if os.getppid() != self._parent:
+        if not self._has_parents():
             self._orphaned = True
 
     def _start(self, argv: list[str], cwd: str, environment: dict[str, str]) -> None:
@@ -385,7 +407,7 @@ class Watchdog:
                     raise Misunderstood("a line has no end")
                 for line in lines:
                     self._obey(line)
-            if not self._orphaned and os.getppid() != self._parent:
+            if not self._orphaned and not self._has_parents():
                 raise Misunderstood("the parent is gone")
         except Misunderstood:
             # One that talks nonsense is as good as gone: nobody moves the deadline any more.
@@ -394,6 +416,12 @@ class Watchdog:
             for descriptor in (self._control, self._parent_fd):
                 self._unregister(descriptor)
             self._parent_fd = None
+
+    def _has_parents(self) -> bool:
+        """Those that are missing without a descriptor telling us."""
+        if os.getppid() != self._behind:
+            return False
+        return self._parent_fd is not None or self._behind == self._parent or send(self._parent, 0)
 
     def _obey(self, line: bytes) -> None:
         words = line.split(b" ")
@@ -404,8 +432,18 @@ class Watchdog:
             self._span = max(self._span, self._left())
         elif len(words) == 2 and words[0] == b"stop":
             self._stop("stopped", _instant(words[1]))
+        elif len(words) == 2 and words[0] == b"signal" and _instant(words[1]) in PASSED_ON:
+            self._pass_on(_instant(words[1]))
         else:
             raise Misunderstood("no such word")
+
+    def _pass_on(self, number: int) -> None:
+        """Nobody but us reaps it, so its number is still its own; of what is in the background, the topmost."""
+        if self._command and self._code is None:
+            send(self._command, number)
+        elif self._in_background:
+            for pid in children_of(os.getpid()):
+                send(pid, number)
 
     def _note_signal(self, number: int, frame: object) -> None:
         self._signalled = True
@@ -430,7 +468,7 @@ class Watchdog:
         gracefully = now_ns()[0] + int(self._terminate_within * NANO)
         if self._orphaned or self._signalled:
             self._stop("stopped", gracefully)
-        if self._why is None and self._code is not None:
+        if self._why is None and self._code is not None and not self._moved_to_background():
             self._stop("exited", gracefully)
         if self._why is None and self._left() <= self._notice():
             self._stop("deadline", gracefully)
@@ -440,6 +478,13 @@ class Watchdog:
             self._terminate()
         else:
             self._kill()
+
+    def _moved_to_background(self) -> bool:
+        """Its own process has ended, and something of its tree has not."""
+        if self._follows and self._code == 0 and not self._in_background:
+            self._in_background = True
+            self._say("background")
+        return self._in_background
 
     def _until_kill(self) -> float:
         if self._killing_since_ns is not None or self._kill_at_ns is None:
@@ -488,7 +533,7 @@ class Watchdog:
             if pid == 0:
                 return True
             self._terminated.discard(pid)
-            if pid == self._command:
+            if pid == self._command or self._in_background:
                 code = os.waitstatus_to_exitcode(status)
                 self._code = code if code >= 0 else 128 - code
                 self._note_start()
@@ -537,7 +582,7 @@ class Watchdog:
         self._unregister(self._starting)
         os.close(self._starting)
         self._starting = None
-        self._say(f"failed {why.decode()}" if why else f"started {self._command}")
+        self._say(f"failed {why.decode()}" if why else f"started {self._command} {os.getpid()}")
 
     def _unregister(self, descriptor: int | None) -> None:
         if descriptor is not None:
@@ -553,6 +598,58 @@ class Watchdog:
             pass
 
 
+# The one behind
+
+
+def stand_behind(control: int, report: int) -> None:
+    """Returns in a new process, which is to be the watchdog; this one stays behind it until all is over."""
+    kernel = Kernel()
+    if not kernel.subreap():
+        return  # nothing of the tree would become ours
+    behind = os.getpid()
+    watchdog = os.fork()
+    if watchdog == 0:
+        kernel.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != behind:
+            os._exit(1)
+        return
+    # Nobody is to wait for an end of these that is only held here.
+    os.close(control)
+    os.close(report)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    _keep_going(watchdog)
+    while _any_left():
+        kill_each(descendants(behind), frozenset({os.getsid(0)}))
+        select.select((), (), (), _FIRST_KILLS)
+    os._exit(1)
+
+
+def _keep_going(watchdog: int) -> None:
+    """Returns when it was killed; ends this process when it has ended as it should."""
+    while True:
+        pid, status = os.waitpid(-1, os.WUNTRACED)
+        if pid == watchdog and os.WIFSTOPPED(status):
+            send(watchdog, signal.SIGCONT)
+        elif pid == watchdog and status == 0:
+            os._exit(0)
+        elif pid == watchdog:
+            return
+
+
+def _any_left() -> bool:
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+
+
 def _instant(word: bytes) -> int:
     if not word.isdigit() or len(word) > 19:
         raise Misunderstood("not an instant")
@@ -565,13 +662,15 @@ def _wake(number: int, frame: object) -> None:
 
 def main(arguments: list[str]) -> None:
     control, report, parent, terminate_within_ms = (int(word) for word in arguments[:4])
-    locale, cwd, *argv = arguments[4:]
+    background, locale, cwd, *argv = arguments[4:]
     environment = dict(os.environ)
     # Python sets this one when it starts in the C locale, and the command would inherit it.
     environment.pop("LC_CTYPE", None)
     if locale.startswith("="):
         environment["LC_CTYPE"] = locale[1:]
-    Watchdog(control, report, parent, terminate_within_ms / 1000).run(argv, cwd, environment)
+    stand_behind(control, report)
+    watchdog = Watchdog(control, report, parent, terminate_within_ms / 1000, background == FOLLOW)
+    watchdog.run(argv, cwd, environment)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""What a run says of itself: a line on standard error for each thing that happens, for people or as JSON.
+
+Standard output is the program's.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tenure.clock import Clock
+
+Write = Callable[[str], None]
+
+
+class Voice(enum.Enum):
+    LINES = "lines"
+    JSON = "json"
+    QUIET = "quiet"
+    """Only what is wrong."""
+
+
+class Teller:
+    """`tell("started", "leading, epoch 5: started sleep (pid 7)", epoch=5, pid=7)`"""
+
+    def __init__(self, voice: Voice, clock: Clock, write: Write) -> None:
+        self._voice = voice
+        self._clock = clock
+        self._write = write
+
+    def __call__(self, event: str, sentence: str, *, wrong: bool = False, **facts: Any) -> None:
+        if self._voice is Voice.JSON:
+            # Seconds since 1970 by this host's wall clock: for people, and never compared.
+            said = {"event": event, "at": round(self._clock.read().wall_ns / 1e9, 3), "message": sentence, **facts}
+            self._write(msgspec.json.encode(said, enc_hook=str).decode())
+        elif wrong or self._voice is Voice.LINES:
+            self._write(f"tenure run: {sentence}")
+
+
+def to_standard_error(line: str) -> None:
+    """Whole lines, whatever else writes there. Nobody who reads is no reason to end the program."""
+    try:
+        os.write(2, line.encode(errors="replace") + b"\n")
+    except OSError:
+        pass
