@@ -94,7 +94,7 @@ class _RunCommand(click.Command):
     "--health-interval", type=between(0.2, 3600), default="5s", show_default=True, help="How often it is run."
 )
 @click.option(
-    "--health-timeout", type=between(0.1, 600), default="5s", show_default=True, help="Longer counts as failed."
+    "--health-timeout", type=between(0.1, 600), default="3s", show_default=True, help="Longer counts as failed."
 )
 @click.option(
     "--ready-file",
@@ -148,8 +148,14 @@ def run(
             raise ConfigError("there is no CMD: give it after --, as in `tenure run URL -- CMD [ARGUMENT]...`")
         folder_of(namespace)
         changes: dict[str, Any] = {} if priority is None else {"priority": priority}
+        if priority is not None and not membership:
+            raise ConfigError("--priority is only heeded with --membership: nobody ranks who is not on record")
         if health_cmd is not None:
             _check_shell(health_cmd)
+            if health_timeout >= health_interval:
+                raise ConfigError(
+                    f"--health-timeout is {health_timeout:g}s: it must be under --health-interval, {health_interval:g}s"
+                )
             changes["health_check_interval"] = health_interval
         config = config_from(
             preset, lease, settings, membership=membership, worker_id=worker_id or _made_up(), **changes

@@ -77,10 +77,10 @@ def config_from(
     for pair in settings:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise click.BadParameter(f"--set {pair!r}: give NAME=VALUE, such as heartbeat_interval=2s")
+            raise ConfigError(f"--set is {pair!r}: give NAME=VALUE, such as heartbeat_interval=2s")
         chosen[name.strip()] = value.strip()
     if chosen_preset is not None and chosen_lease is not None:
-        raise click.BadParameter("--preset and --lease: give one of them; --set changes single settings of a preset")
+        raise ConfigError("--preset and --lease: give one of them; --set changes single settings of a preset")
     named = _typed(chosen)
     if chosen_lease is not None:
         return _built(lambda **all_of: CoordinatorConfig.for_lease(chosen_lease, **all_of), named | changes)

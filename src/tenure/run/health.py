@@ -10,7 +10,7 @@ from tenure.errors import TenureError
 from tenure.plugins.supervisor.child import Command
 from tenure.plugins.supervisor.command import CommandProcess
 
-_KILLED_AFTER = 0.5
+_TERMINATE_WITHIN = 0.5
 
 
 class HealthCommand:
@@ -26,7 +26,7 @@ class HealthCommand:
         output: int | None = subprocess.DEVNULL,
     ) -> None:
         """`changed` is told of every answer that differs from the one before, with the reason."""
-        self._command = Command("sh", "-c", line, terminate_within=_KILLED_AFTER)
+        self._command = Command("sh", "-c", line, terminate_within=_TERMINATE_WITHIN)
         self._within = within
         self._env = env
         self._changed = changed
@@ -34,24 +34,31 @@ class HealthCommand:
         self._last: bool | None = None
 
     async def __call__(self) -> bool:
-        healthy, why = await self._ask()
+        try:
+            healthy, why = await self._ask()
+        except asyncio.CancelledError:
+            self._note(False, "it was cut off, having taken too long")
+            raise
+        self._note(healthy, why)
+        return healthy
+
+    def _note(self, healthy: bool, why: str) -> None:
         if healthy is not self._last:
             self._last = healthy
             self._changed(healthy, why)
-        return healthy
 
     async def _ask(self) -> tuple[bool, str]:
         process = CommandProcess()
         try:
-            # What bounds it is the time that it is given, not a lease: it also runs where nobody leads.
-            await process.start(
-                self._command,
-                env=self._env(),
-                deadline=lambda: float("inf"),
-                stdout=self._output,
-                stderr=self._output,
-            )
             async with asyncio.timeout(self._within):
+                # What bounds it is the time that it is given, not a lease: it also runs where nobody leads.
+                await process.start(
+                    self._command,
+                    env=self._env(),
+                    deadline=lambda: float("inf"),
+                    stdout=self._output,
+                    stderr=self._output,
+                )
                 code = await process.wait()
         except TimeoutError:
             await _end(process)
@@ -66,6 +73,6 @@ class HealthCommand:
 
 async def _end(process: CommandProcess) -> None:
     try:
-        await process.stop(_KILLED_AFTER)
+        await process.stop(0.0)
     except TenureError:
         pass  # it hangs in the kernel; it is killed again and again meanwhile

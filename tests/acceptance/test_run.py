@@ -1,0 +1,480 @@
+"""`tenure run`: the real command, with real programs, on a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.command import tenure
+
+PATIENCE = 30.0
+IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+WAITS = "echo up; exec sleep 60"
+
+
+class Session:
+    """One `tenure run` in the background, and all that it has said."""
+
+    def __init__(self, folder: Path, url: str, *words: str, stdin: Any = subprocess.DEVNULL, **env: str) -> None:
+        self.out, self.err = folder / f"{id(self)}.out", folder / f"{id(self)}.err"
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tenure", "run", url, "--lease", "3s", "--json", *words],
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, **env},
+            )
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        lines = self.err.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    @property
+    def said(self) -> str:
+        return self.out.read_text()
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == name]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"it did not come to that: {self.said}\n{self.err.read_text()}"
+            time.sleep(0.02)
+
+    def until_event(self, name: str, count: int = 1) -> dict[str, Any]:
+        self.until(lambda: len(self.named(name)) >= count)
+        return self.named(name)[count - 1]
+
+    def until_up(self, count: int = 1) -> None:
+        self.until(lambda: self.said.split().count("up") >= count)
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def code(self) -> int:
+        return self.process.wait(PATIENCE)
+
+
+Start = Callable[..., Session]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """`start("--option", "--", "sh", "-c", ...)`"""
+    url = (tmp_path / "store").as_uri()
+    sessions: list[Session] = []
+
+    def begin(*words: str, **settings: Any) -> Session:
+        sessions.append(Session(tmp_path, settings.pop("url", url), *words, **settings))
+        return sessions[-1]
+
+    yield begin
+    for session in sessions:
+        if session.process.poll() is None:
+            session.send(signal.SIGCONT)
+            session.send(signal.SIGTERM)
+            time.sleep(0.05)
+            session.send(signal.SIGTERM)  # the second one kills
+    for session in sessions:
+        session.process.wait(PATIENCE)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def sh(script: str) -> tuple[str, str, str, str]:
+    return ("--", "sh", "-c", script)
+
+
+# Ends, codes
+
+
+@pytest.mark.req("OP-2")
+def test_its_exit_code_is_ours_and_the_lease_is_given_back(start: Start) -> None:
+    first = start(*sh("echo epoch=$TENURE_EPOCH; exit 3"))
+    assert first.code() == 3
+    began = time.monotonic()
+    second = start(*sh("echo epoch=$TENURE_EPOCH; exit 0"))
+    assert second.code() == 0
+    assert (first.said, second.said) == ("epoch=1\n", "epoch=2\n")
+    # The lease was released, so nobody waited for it to lapse; start-up and jitter are most of this.
+    assert [event["event"] for event in first.events] == ["joined", "started", "exited"]
+    assert second.events[-1]["code"] == 0
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_a_program_that_a_signal_ends_gives_128_and_its_number(start: Start) -> None:
+    assert start(*sh("kill -9 $$")).code() == 137
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--", "no-such-program-here"), 127, "was not found"),
+        ((), 125, "there is no CMD"),
+        (("--lease", "3", "--", "true"), 125, "is no duration"),
+        (("--lease", "3s", "--preset", "fast", "--", "true"), 125, "give one of them"),
+        (("--set", "hearbeat_interval=1s", "--", "true"), 125, "did you mean heartbeat_interval"),
+        (("--priority", "3", "--", "true"), 125, "--membership"),
+        (("--namespace", "", "--", "true"), 125, "namespace"),
+        (("--health-cmd", " ", "--", "true"), 125, "--health-cmd"),
+        (("--health-cmd", "true", "--health-timeout", "5s", "--", "true"), 125, "--health-timeout"),
+        (("--ready-file", "/no/such/folder/ready", "--", "true"), 125, "ready file"),
+        (("--no-such-option", "--", "true"), 125, "No such option"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_a_sentence(
+    words: tuple[str, ...], code: int, says: str, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    run = tenure("run", store.as_uri(), *words)
+    assert run.code == code, run.err
+    assert says in run.err
+    assert not store.exists() or not any(store.rglob("state.json"))
+
+
+def test_what_is_no_program_is_126(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("neither a program nor a script")
+    run = tenure("run", tmp_path.as_uri(), "--", str(tmp_path / "data"))
+    assert (run.code, "may not be executed" in run.err) == (126, True)
+    (tmp_path / "data").chmod(0o755)
+    run = tenure("run", tmp_path.as_uri(), "--lease", "3s", "--", str(tmp_path / "data"))
+    assert (run.code, "needs a #! line" in run.err) == (126, True)
+
+
+def test_a_store_that_cannot_be_opened_is_125(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    run = tenure("run", (tmp_path / "file").as_uri(), "--", "true")
+    assert run.code == 125
+    assert run.err.startswith("tenure run: ")
+    assert len(run.err.strip().splitlines()) == 1
+
+
+def test_the_url_may_come_from_the_environment(tmp_path: Path) -> None:
+    place = {"TENURE_URL": (tmp_path / "store").as_uri(), "TENURE_NAMESPACE": "jobs"}
+    run = tenure("run", "--lease", "3s", *sh("echo $TENURE_NAMESPACE; exit 4"), **place)
+    assert (run.code, run.out) == (4, "jobs\n")
+
+
+def test_what_comes_after_the_dashes_is_the_programs_own(tmp_path: Path) -> None:
+    run = tenure("run", tmp_path.as_uri(), "--lease", "3s", "--", "echo", "--lease", "--", "-x", "--help")
+    assert (run.code, run.out) == (0, "--lease -- -x --help\n")
+
+
+def test_quiet_is_quiet(tmp_path: Path) -> None:
+    run = tenure("run", tmp_path.as_uri(), "--lease", "3s", "--quiet", "--", "echo", "hello")
+    assert (run.code, run.out, run.err) == (0, "hello\n", "")
+
+
+def test_its_input_is_ours(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tenure", "run", tmp_path.as_uri(), "--lease", "3s", "--quiet", "--", "cat"],
+        input=b"one\ntwo\n",
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (0, b"one\ntwo\n")
+
+
+# One of several
+
+
+@pytest.mark.req("OP-2")
+def test_one_runs_and_another_takes_over_when_it_is_killed(start: Start) -> None:
+    leader = start(*sh(WAITS))
+    leader.until_up()
+    standby = start(*sh(WAITS))
+    standby.until_event("joined")
+    pid = leader.until_event("started")["pid"]
+    time.sleep(1.0)
+    assert standby.said == ""
+    leader.process.kill()
+    standby.until_up()
+    assert not alive(pid)
+    assert standby.until_event("started")["epoch"] == 2
+
+
+@pytest.mark.req("OP-2", "EL-17")
+def test_after_a_step_down_it_stands_by_again(start: Start, tmp_path: Path) -> None:
+    url = (tmp_path / "store").as_uri()
+    first = start(*sh(WAITS))
+    first.until_up()
+    second = start(*sh(WAITS))
+    second.until_event("joined")
+    assert tenure("step-down", url, "--force").code == 0
+    second.until_up()
+    lost = first.until_event("lost")
+    assert lost["epoch"] == 1
+    assert "standing by" in lost["message"]
+    assert not alive(first.named("started")[0]["pid"])
+    assert first.process.poll() is None
+    second.process.kill()
+    first.until_up(2)
+
+
+def test_one_that_is_to_exit_when_it_lost_does(start: Start, tmp_path: Path) -> None:
+    first = start("--on-lost", "exit", *sh(WAITS))
+    first.until_up()
+    second = start(*sh(WAITS))
+    second.until_event("joined")
+    assert tenure("step-down", (tmp_path / "store").as_uri(), "--force").code == 0
+    assert first.code() == 75
+
+
+def test_with_membership_the_machines_are_seen(start: Start, tmp_path: Path) -> None:
+    one = start("--membership", "--worker-id", "one", "--priority", "5", *sh(WAITS))
+    one.until_up()
+    two = start("--membership", "--worker-id", "two", *sh(WAITS))
+    two.until_event("joined")
+
+    def seen() -> set[str]:
+        run = tenure("status", (tmp_path / "store").as_uri(), "--no-wait", "--json")
+        return {worker["worker_id"] for worker in run.json()["workers"]}
+
+    two.until(lambda: seen() == {"one", "two"})
+
+
+# Signals
+
+
+@pytest.mark.req("OP-2")
+def test_sigterm_ends_the_program_and_then_us(start: Start) -> None:
+    session = start(*sh("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done"))
+    session.until_up()
+    session.send(signal.SIGTERM)
+    assert session.code() == 7
+    assert session.said.endswith("bye\n")
+    assert session.named("stopping")[0]["signal"] == "SIGTERM"
+
+
+def test_sigint_is_passed_on_as_such(start: Start) -> None:
+    session = start(*sh("trap 'echo interrupted; exit 9' INT; echo up; while :; do sleep 0.05; done"))
+    session.until_up()
+    session.send(signal.SIGINT)
+    assert session.code() == 9
+    assert session.said.endswith("interrupted\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH])
+def test_other_signals_are_passed_on(number: signal.Signals, start: Start) -> None:
+    session = start(*sh(f"trap 'echo got' {number.name[3:]}; echo up; while :; do sleep 0.05; done"))
+    session.until_up()
+    session.send(number)
+    session.until(lambda: "got" in session.said)
+    assert session.process.poll() is None
+
+
+def test_one_that_does_not_heed_sigterm_is_killed_in_time(start: Start) -> None:
+    session = start("--stop-within", "500ms", *sh(IGNORES_TERM))
+    session.until_up()
+    session.send(signal.SIGTERM)
+    assert session.code() == 137
+
+
+def test_a_second_sigterm_kills_at_once(start: Start) -> None:
+    session = start("--stop-within", "10m", *sh(IGNORES_TERM))
+    session.until_up()
+    session.send(signal.SIGTERM)
+    session.until_event("stopping")
+    session.send(signal.SIGTERM)
+    assert session.code() == 137
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_one_that_stands_by_leaves_when_it_is_told_to(number: int, code: int, start: Start) -> None:
+    leader = start(*sh(WAITS))
+    leader.until_up()
+    standby = start(*sh(WAITS))
+    standby.until_event("joined")
+    standby.send(signal.SIGHUP)  # for the program, which does not run here
+    standby.send(signal.SIGUSR1)
+    time.sleep(0.3)
+    assert standby.process.poll() is None
+    standby.send(number)
+    assert standby.code() == code
+    assert leader.process.poll() is None
+
+
+def test_all_that_it_started_is_ended(start: Start) -> None:
+    session = start(*sh("setsid sleep 60 & setsid sh -c 'sleep 61 & sleep 62' & echo up; wait"))
+    session.until_up()
+    time.sleep(0.3)
+    session.send(signal.SIGTERM)
+    session.code()
+    left = [
+        words
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdecimal() and (words := _words(entry)) and words[:1] == ["sleep"] and _cousin(entry, session)
+    ]
+    assert left == []
+
+
+def _words(entry: Path) -> list[str]:
+    try:
+        return (entry / "cmdline").read_bytes().decode().split("\0")
+    except OSError:
+        return []
+
+
+def _cousin(entry: Path, session: Session) -> bool:
+    """Its output goes to the session's."""
+    try:
+        return (entry / "fd" / "1").resolve() == session.out.resolve()
+    except OSError:
+        return False
+
+
+# Starting again
+
+
+def test_one_that_fails_is_started_again_with_a_higher_token(start: Start, tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    script = f'echo $TENURE_TOKEN; echo x >> {count}; test "$(wc -l < {count})" -ge 3'
+    session = start("--restart", "on-failure", *sh(script))
+    assert session.code() == 0
+    tokens = [int(line) for line in session.said.split()]
+    assert len(tokens) == 3
+    assert tokens == sorted(set(tokens))
+    assert [event["code"] for event in session.named("exited")] == [1, 1, 0]
+
+
+def test_one_that_fails_too_often_is_left_to_another_machine(start: Start) -> None:
+    session = start("--restart", "always", "--max-restarts", "1", *sh("exit 5"))
+    assert session.code() == 5
+    assert len(session.named("started")) == 2
+    assert "too often" in session.named("exited")[-1]["message"]
+
+
+def test_one_that_ends_well_is_started_again_if_it_always_is(start: Start) -> None:
+    session = start("--restart", "always", *sh("echo up"))
+    session.until_up(2)
+
+
+def test_being_told_to_end_between_two_starts_ends_it(start: Start) -> None:
+    session = start("--restart", "always", "--max-restarts", "1000", *sh("exit 1"))
+    session.until_event("exited", 4)
+    session.send(signal.SIGTERM)
+    assert session.code() in (0, 1, 143)
+    assert session.process.returncode is not None
+
+
+# In the background
+
+
+@pytest.mark.req("OP-2")
+def test_one_that_moves_to_the_background_is_followed(start: Start) -> None:
+    daemon = "import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); time.sleep(1); "
+    session = start("--", sys.executable, "-S", "-c", daemon + "print('done', flush=True); os._exit(6)")
+    session.until_event("background")
+    assert session.process.poll() is None
+    assert session.code() == 6
+    assert session.said == "done\n"
+
+
+def test_or_ended_if_that_is_asked_for(start: Start) -> None:
+    session = start("--background", "end", *sh("setsid sh -c 'sleep 30; echo late' & exit 0"))
+    assert session.code() == 0
+    assert session.named("background") == []
+    assert session.said == ""
+
+
+def test_a_signal_reaches_what_is_in_the_background(start: Start) -> None:
+    session = start(*sh("setsid sh -c 'trap \"echo got\" HUP; echo up; while :; do sleep 0.05; done' & exit 0"))
+    session.until_event("background")
+    session.until_up()
+    session.send(signal.SIGHUP)
+    session.until(lambda: "got" in session.said)
+    session.send(signal.SIGTERM)
+    session.code()
+
+
+# Health, readiness
+
+
+@pytest.mark.req("OP-2", "EL-7")
+def test_a_machine_that_is_not_well_does_not_lead(start: Start, tmp_path: Path) -> None:
+    well = tmp_path / "well"
+    well.touch()
+    health = ("--health-cmd", f"test -e {well}", "--health-interval", "2s", "--health-timeout", "1900ms")
+    first = start(*health, *sh(WAITS))
+    first.until_up()
+    second = start(*sh(WAITS))
+    second.until_event("joined")
+    well.unlink()
+    second.until_up()
+    assert "exited with 1" in first.until_event("unhealthy")["message"]
+    first.until_event("lost")
+
+
+def test_a_health_command_that_hangs_counts_as_failed_and_is_ended(start: Start, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    health = ("--health-cmd", f"sleep 60 & echo $! >> {pids}; wait", "--health-timeout", "300ms")
+    session = start(*health, "--health-interval", "2s", *sh(WAITS))
+    assert "after 0.3 s" in session.until_event("unhealthy")["message"]
+    session.until(lambda: len(pids.read_text().split()) >= 2)
+    first = int(pids.read_text().split()[0])
+    session.until(lambda: not alive(first))
+
+
+@pytest.mark.req("OP-2")
+def test_the_ready_file_is_there_while_it_runs(start: Start, tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    ready.write_text("left by an earlier process")
+    leader = start(*sh(WAITS))
+    leader.until_up()
+    session = start("--ready-file", str(ready), *sh(WAITS))
+    session.until_event("joined")
+    assert not ready.exists()
+    leader.send(signal.SIGTERM)
+    session.until_up()
+    session.until(ready.exists)
+    told = json.loads(ready.read_text())
+    assert told["epoch"] == 2
+    assert alive(told["pid"])
+    session.send(signal.SIGTERM)
+    session.code()
+    assert not ready.exists()
+
+
+def test_systemd_is_told(start: Start, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(PATIENCE)
+        session = start(
+            *sh("echo socket=$NOTIFY_SOCKET usec=$WATCHDOG_USEC; echo up; exec sleep 60"),
+            NOTIFY_SOCKET=str(tmp_path / "notify"),
+            WATCHDOG_USEC="1000000",
+        )
+        session.until_up()
+        session.send(signal.SIGTERM)
+        session.code()
+        systemd.setblocking(False)
+        told: list[str] = []
+        while True:
+            try:
+                told += systemd.recv(4096).decode().split("\n")
+            except BlockingIOError:
+                break
+    assert "READY=1" in told
+    assert "WATCHDOG=1" in told
+    assert "STOPPING=1" in told
+    assert any(line.startswith("STATUS=standing by") for line in told)
+    assert any(line.startswith("STATUS=leading 'default', epoch 1: sh runs") for line in told)
+    assert session.said.startswith("socket= usec=\n")  # it would talk to systemd in our name
