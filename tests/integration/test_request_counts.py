@@ -23,6 +23,8 @@ from tenure.store.url import parse_url
 WORKERS = ("ada", "ben", "cyd")
 HEARTBEAT = 1.0
 BEATS = 12
+LATENCY = 0.01
+"""About what a request takes on this machine."""
 WARM_UP_BEATS = 6
 """Registrations, the first list of members, and the first ranking are over by then."""
 
@@ -149,3 +151,21 @@ async def test_election_only_costs_a_follower_one_get_per_watch(
         assert BEATS - 1 <= found[role]["GET"] <= BEATS + 1
     assert set(found["leader"]) == {"PUT"}, f"the leader did more than renew: {found['leader']}"
     assert BEATS - 1 <= found["leader"]["PUT"] <= BEATS + 1
+
+
+@pytest.mark.req("OP-4")
+@pytest.mark.parametrize("membership", [True, False])
+async def test_a_plan_tells_what_the_server_counts(
+    ministack: S3Endpoint, url_of: Callable[[str], str], membership: bool
+) -> None:
+    settings = config(standby_watch_interval=HEARTBEAT / 4, membership=membership)
+    (found,) = await count_side_by_side(ministack, url_of, (1,), settings)
+    counted = sum(found.values(), Counter())
+    told = settings.requests_per_hour(len(WORKERS), latency=LATENCY)
+    for name, requests in told.items():
+        in_time = requests * BEATS * HEARTBEAT / 3600
+        # 10 %, and for each worker a request more or less that falls into the time that was counted.
+        assert abs(counted[name.upper()] - in_time) <= 0.1 * in_time + len(WORKERS), (
+            f"{name}: {counted[name.upper()]} were counted, and the plan says {in_time:.1f}"
+        )
+    assert set(counted) <= {"GET", "PUT", "LIST"}

@@ -321,19 +321,24 @@ def test_worst_case_failover_is_the_sum_of_its_parts() -> None:
 
 
 def test_requests_per_hour() -> None:
-    config = CoordinatorConfig(heartbeat_interval=5, heartbeat_jitter=2)  # a beat each 6 s: 600 an hour
+    # A beat each 6 s: 600 an hour; a mandate of 300 s is renewed 12 times an hour.
+    config = CoordinatorConfig(heartbeat_interval=5, heartbeat_jitter=2)
     assert config.requests_per_hour(0) == {"get": 0, "put": 0, "list": 0}
-    assert config.requests_per_hour(1) == {"get": 0, "put": 1200, "list": 600}
-    assert config.requests_per_hour(2) == {"get": 3600, "put": 1800, "list": 600}
-    assert config.requests_per_hour(4) == {"get": 3600 + 2 * 600, "put": 3000, "list": 600}
+    assert config.requests_per_hour(1) == {"get": 0, "put": 1200 + 12, "list": 600}
+    # The standby looks each 1.05 s and some, and its heartbeat, each 5 to 7 s, begins anew: five to seven looks a beat.
+    looks = config.requests_per_hour(2)["get"]
+    assert 5.5 * 600 < looks < 6.5 * 600
+    assert config.requests_per_hour(2) == {"get": looks, "put": 1800 + 12, "list": 600}
+    assert config.requests_per_hour(4) == {"get": pytest.approx(looks + 2 * 600), "put": 3000 + 12, "list": 600}
     assert config.requests_per_hour(1001)["list"] == 1200
+    assert config.requests_per_hour(1001, provider="az")["list"] == 600
     with pytest.raises(ConfigError, match="workers is -1"):
         config.requests_per_hour(-1)
 
 
 def test_requests_of_election_only() -> None:
     config = CoordinatorConfig(heartbeat_interval=5, heartbeat_jitter=2, membership=False)
-    assert config.requests_per_hour(4) == {"get": 1800, "put": 600, "list": 0}
+    assert config.requests_per_hour(4) == {"get": 1800, "put": 600 + 12, "list": 0}
 
 
 @given(

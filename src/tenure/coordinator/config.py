@@ -39,6 +39,8 @@ _MAX_COUNT = 1_000_000
 _MAX_DRIFT = 0.1
 _RANKED_STEPS = 5  # the k-th candidate waits min(k, 5) x takeover_delay
 _GCS_SHORTEST_RENEWAL = 2.0
+_USUAL_LATENCY = 0.05
+_REST_SLACK = 0.001  # the engine rests so much longer than it means to, rather than a hair too short
 
 
 class Hosting(enum.Enum):
@@ -275,22 +277,46 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
             + 6 * self.request_timeout_seconds
         )
 
-    def requests_per_hour(self, workers: int) -> dict[str, float]:
-        """Requests of all `workers` together while nothing happens, by verb: get, put (all writes) and list."""
+    def requests_per_hour(
+        self, workers: int, *, latency: float = _USUAL_LATENCY, provider: str = "s3"
+    ) -> dict[str, float]:
+        """Requests of all `workers` together while nothing happens, by verb: get, put (all writes) and list.
+
+        `latency`, the seconds that a request takes, and `provider`, whose listings have pages of their own size, matter
+        a little. It is what is really sent, within some percent.
+        """
         _check_count("workers", workers, least=0)
         if workers == 0:
             return {"get": 0.0, "put": 0.0, "list": 0.0}
         beats = _HOUR / (self.heartbeat_interval + self.heartbeat_jitter / 2)
         followers = workers - 1
+        # A mandate that begins anew is a renewal between two heartbeats.
+        mandates = _HOUR / self.max_epoch_duration
         if not self.membership:
-            return {"get": followers * beats, "put": beats, "list": 0.0}
-        standby_looks = _HOUR / self.standby_watch_interval if followers else 0.0
-        pages = math.ceil(workers / KEYS_PER_LISTING["s3"])
+            return {"get": followers * beats, "put": beats + mandates, "list": 0.0}
+        looks = beats * self.standby_looks_per_heartbeat(latency)
+        pages = math.ceil(workers / KEYS_PER_LISTING.get(provider, KEYS_PER_LISTING["s3"]))
         return {
-            "get": max(0, followers - 1) * beats + standby_looks,
-            "put": (workers + 1) * beats,  # each worker's own record, and the lease
+            "get": max(0, followers - 1) * beats + (looks if followers else 0.0),
+            "put": (workers + 1) * beats + mandates,  # each worker's own record, and the lease
             "list": pages * beats,
         }
+
+    def standby_looks_per_heartbeat(self, latency: float) -> float:
+        """How often, on average, the next in rank looks at the lease from one of its heartbeats to the next.
+
+        Each heartbeat looks, and the watch goes on from that answer: it is cut short by the heartbeat, not divided
+        evenly. A heartbeat that finds a look under way waits for that one.
+        """
+        every = self.standby_look_every(latency)
+        first, last = (self.heartbeat_interval + extra - latency for extra in (0.0, self.heartbeat_jitter))
+        if last - first < 1e-9:
+            return max(1.0, math.ceil(first / every))
+        return (_rounded_up(last, every) - _rounded_up(first, every)) / (last - first)
+
+    def standby_look_every(self, latency: float) -> float:
+        """Seconds from one look of the next in rank to another, if no heartbeat comes between."""
+        return self.standby_watch_interval + latency + _REST_SLACK
 
     @classmethod
     def _from(cls, preset: dict[str, Any], changes: dict[str, Any]) -> Self:
@@ -437,6 +463,14 @@ def _check_worker_id(worker_id: Any) -> None:
             f"worker_id {shown!r} takes {len(encoded)} bytes when encoded, and the limit is {_MAX_ENCODED_WORKER_ID}: "
             "shorten it (a character outside A-Z a-z 0-9 - _ . takes 3 bytes or more)"
         )
+
+
+def _rounded_up(end: float, step: float) -> float:
+    """The integral from 0 to `end` of the number of looks, `ceil(x / step)` and at least one, in an interval of x."""
+    if end <= 0:
+        return end
+    whole = math.floor(end / step)
+    return step * whole * (whole + 1) / 2 + (whole + 1) * (end - whole * step)
 
 
 def seconds(name: str, value: Any, *, shortest: float = 0.0, zero: bool = False, longest: float = _HOUR) -> float:
