@@ -28,6 +28,10 @@ class When(enum.Enum):
     """If its exit code is not 0."""
     ALWAYS = "always"
 
+    def is_done(self, code: int) -> bool:
+        """Has a program that ended by itself, with this code, done what it was to do?"""
+        return self is When.NEVER or (self is When.ON_FAILURE and code == 0)
+
     @property
     def restart(self) -> Restart:
         return {

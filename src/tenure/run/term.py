@@ -22,6 +22,7 @@ from tenure.run.readiness import ReadyFile
 from tenure.run.telling import Teller
 
 _LOOKS_FOR_SURVIVORS = 1.0
+_TRIES_AGAIN_AFTER = 0.2
 _TELLS_OF_SURVIVORS = 30
 
 
@@ -137,7 +138,10 @@ class Term:
                 await self._start(process, starts)
                 code = await self._until_over(process)
             except LeadershipLost:
-                return None  # too little of the lease is left: the end of the term is on its way
+                # Too little of the lease is left. Either the term ends, or it is renewed after all.
+                starts -= 1
+                await self._pause(_TRIES_AGAIN_AFTER)
+                continue
             except ConfigError as error:
                 self._tell("cannot-run", str(error), wrong=True)
                 return EXIT_NOT_FOUND if "was not found" in str(error) else EXIT_NOT_EXECUTABLE
@@ -152,8 +156,13 @@ class Term:
             if why is _Why.ASKED:
                 self._say_exited(code, "as we were asked to end")
                 return code
-            if why is _Why.TERM_OVER or process.end in (End.DEADLINE, End.STOPPED):
+            if process.end is End.EXITED and self._plan.when.is_done(code):
+                self._say_exited(code, "the lease is given back")
+                return code
+            if why is _Why.TERM_OVER or not self.lead.is_current():
                 return None
+            if process.end not in (None, End.EXITED):
+                self._tell("lost-watchdog", f"what guards {self._program} was harmed, so it was ended", wrong=True)
             now = self._clock.read()
             ran = now.leader_elapsed(began)
             verdict = intensity.ended(code != 0, ran, now, self._random.random())
