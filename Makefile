@@ -31,7 +31,7 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@
 
-demo: venv ## See it work in a temporary directory, in a few seconds
+demo: venv ## Watch an election among real processes, of which one is killed and one frozen: half a minute
 	$(BIN)/tenure demo
 
 test: venv ## Run the tests that need nothing installed but Python

@@ -1,29 +1,45 @@
-"""Three acts: an election, a leader that is killed, a leader that leaves; then the verdicts on what they did."""
+"""Five acts: an election, work that only the leader does, a leader that is killed, one that is frozen and wakes up too
+late, one that leaves; then the verdicts on what they did."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from itertools import combinations
-from pathlib import Path
+import os
+from collections.abc import Callable
 
 import msgspec
 
-from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.audit import Audit, audit
+from tenure.coordinator.fenced import read
 from tenure.coordinator.layout import namespace_store
-from tenure.demo.candidate import CONFIG, NAMESPACE, Report
+from tenure.demo.candidate import Deed, Entry, Outcome, Report, read_ledger
+from tenure.demo.cast import Actor, State
+from tenure.demo.judge import Thaw, Work, judge_thaw, judge_work, spans, two_at_once
+from tenure.demo.place import LEDGER, NAMESPACE, Place
+from tenure.demo.verdicts import (
+    Change,
+    Verdict,
+    on_changes,
+    on_doctor,
+    on_history,
+    on_leaders,
+    on_thaw,
+    on_work,
+)
 from tenure.doctor import Report as DoctorReport
 from tenure.doctor import examine
-from tenure.errors import TenureError
+from tenure.errors import Damaged, NotFenced, TenureError
 from tenure.store import Access, open_store
 
-WORKERS = ("ada", "ben", "cyd")
+FIRST_THREE = ("ada", "ben", "cyd")
+REPLACEMENT = "dan"
+ACTS = ("join", "work", "kill", "freeze", "leave", "verdicts")
 RACES = 10
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_LEASES = 10.0
+"""How many leases to wait for anything: a busy machine is slow, and only one that hangs is wrong."""
+_PIECES = 10
+_PIECES_BETWEEN = 5
 _REST_SECONDS = 2.0
 """So that the next in rank has seen the fleet: a leader is hardly ever lost in its first second."""
 _POLL_SECONDS = 0.01
@@ -31,168 +47,291 @@ _POLL_SECONDS = 0.01
 Say = Callable[[str], None]
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A new leader, and how long the fleet was without one."""
-
-    leader: str
-    epoch: int
-    seconds: float
+class WentWrong(TenureError):
+    """The story could not be told to its end. The message says what was seen."""
 
 
 class Result(msgspec.Struct, frozen=True):
     """What happened."""
 
+    right: bool
+    leader_changes: int
+    """From one leader to another, all that were seen."""
+    failover_seconds: tuple[float, ...]
+    """After the kill, the freeze and the handover."""
+    two_leaders_observed: int
+    """Pairs of processes that believed at the same instant that they lead."""
+    seconds: float
+    """That all of it took."""
+    store: str
     elected: Change
-    after_kill: Change
-    after_stop: Change
+    changes: tuple[Change, ...]
+    epochs: tuple[int, ...]
+    """Of every leadership that was seen."""
     reports: int
     """How often a process was asked whether it leads."""
-    two_at_once: int
-    """Pairs of processes that believed to lead at the same instant."""
+    work: Work | None
+    """None: the ledger could not be read."""
+    thaw: Thaw
     audit: Audit
     doctor: DoctorReport
+    verdicts: tuple[Verdict, ...]
+
+
+class Stage:
+    """What there is to see: who is on it, which act it is, and what came of the acts before."""
+
+    def __init__(self, say: Say, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._say = say
+        self.clock = clock
+        self.began = clock.read()
+        self.actors: list[Actor] = []
+        self.act = 0
+        """The number of the current act; 0 before the first."""
+        self.sentence = ""
+        self.came_of: dict[int, str] = {}
+        self.curtain: Reading | None = None
+        """When the processes were sent home."""
+
+    def open(self, title: str, sentence: str) -> None:
+        self.act = ACTS.index(title) + 1
+        self.sentence = sentence
+        self._say(f"{self.act}. {sentence}")
+
+    def tell(self, sentence: str) -> None:
+        self.sentence = sentence
+        self._say(f"   {sentence}")
+
+    def close(self, came_of: str) -> None:
+        """The act is over; what came of it, in few words."""
+        self.came_of[self.act] = came_of
 
     @property
-    def right(self) -> bool:
-        epochs = [change.epoch for change in (self.elected, self.after_kill, self.after_stop)]
-        return epochs == [1, 2, 3] and self.two_at_once == 0 and self.audit.ok and self.doctor.fit is True
-
-
-class Candidate:
-    """A process that stands for election, and everything that it said."""
-
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
-        self.name = name
-        self.process = process
-        self.said: list[Report] = []
-        self._listening = asyncio.create_task(self._listen())
-
-    @classmethod
-    async def start(cls, url: str, name: str) -> Candidate:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tenure.demo.candidate", url, name),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the story, which ends its processes itself
-        )
-        return cls(name, process)
-
-    async def _listen(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            # A process that is killed may leave half a line, which says nothing.
-            if line.endswith(b"\n"):
-                self.said.append(msgspec.json.decode(line, type=Report))
+    def over(self) -> bool:
+        return len(ACTS) in self.came_of
 
     @property
-    def leads(self) -> bool:
-        return self.process.returncode is None and bool(self.said) and self.said[-1].leads
+    def leader(self) -> Actor | None:
+        return next((actor for actor in self.actors if actor.state is State.LEADING), None)
 
-    async def end(self, number: signal.Signals) -> None:
-        """Send the signal, wait for its end, and hear all that it said before."""
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        await self.process.wait()
-        await self._listening
+    def said(self) -> list[Report]:
+        return [report for actor in self.actors for report in actor.said]
+
+    def deeds(self) -> list[Deed]:
+        return [deed for actor in self.actors for deed in actor.deeds]
 
 
-async def tell(directory: Path, say: Say, clock: Clock = SYSTEM_CLOCK) -> Result:
-    url = directory.as_uri()
-    everyone: list[Candidate] = []
+async def tell(place: Place, stage: Stage) -> Result:
+    story = _Story(place, stage)
     try:
-        elected = await _elect(url, everyone, say, clock)
-        await clock.sleep(_REST_SECONDS)
-        after_kill = await _replace(everyone, elected, signal.SIGKILL, say, clock)
-        await clock.sleep(_REST_SECONDS)
-        after_stop = await _replace(everyone, after_kill, signal.SIGTERM, say, clock)
+        elected = await story.join()
+        await story.work()
+        after_kill = await story.kill()
+        after_freeze, thaw_of = await story.freeze()
+        after_leave = await story.leave()
     finally:
-        await asyncio.gather(*(candidate.end(signal.SIGKILL) for candidate in everyone))
-    said = [report for candidate in everyone for report in candidate.said]
-    overlaps = two_at_once(said)
-    history, doctor = await _verdicts(url, len(said), overlaps, say, clock)
-    return Result(elected, after_kill, after_stop, len(said), overlaps, history, doctor)
+        stage.curtain = stage.clock.read()
+        for actor in stage.actors:
+            actor.dismiss()
+        await asyncio.gather(*(actor.ended() for actor in stage.actors))
+    # Only now has everything been heard that they said.
+    return await story.verdicts(elected, (after_kill, after_freeze, after_leave), thaw_of())
 
 
-async def _elect(url: str, everyone: list[Candidate], say: Say, clock: Clock) -> Change:
-    say(f"1. Three processes, {', '.join(WORKERS)}, want to lead. All that they share is a directory.")
-    began = clock.read()
-    everyone += await asyncio.gather(*(Candidate.start(url, name) for name in WORKERS))
-    leader = await _leader(everyone, clock, all_joined=True)
-    change = Change(leader.name, leader.said[-1].epoch, clock.read().leader_elapsed(began))
-    say(f"   {change.leader} leads. This is epoch {change.epoch}: each leadership has a number of its own.")
-    return change
+class _Story:
+    def __init__(self, place: Place, stage: Stage) -> None:
+        self._place = place
+        self._stage = stage
+        self._clock = stage.clock
+        self._patience = _PATIENCE_LEASES * place.lease_seconds
 
+    # The acts
 
-async def _replace(everyone: list[Candidate], old: Change, number: signal.Signals, say: Say, clock: Clock) -> Change:
-    candidate = next(candidate for candidate in everyone if candidate.name == old.leader)
-    if number is signal.SIGKILL:
-        say(f"2. {old.leader} is killed (SIGKILL), and cannot tell anybody.")
-    else:
-        say(f"3. {old.leader} is asked to stop (SIGTERM), as in every deployment.")
-    began = clock.read()
-    ending = asyncio.create_task(candidate.end(number))
-    others = [other for other in everyone if other is not candidate and other.process.returncode is None]
-    leader = await _leader(others, clock)
-    await ending
-    change = Change(leader.name, leader.said[-1].epoch, clock.read().leader_elapsed(began))
-    if number is signal.SIGKILL:
-        say(
-            f"   {change.leader} leads after {change.seconds:.1f} s, epoch {change.epoch}: it had to wait until the "
-            f"lease of {CONFIG.lease_timeout:g} s ran out, because the dead cannot be told from the slow."
+    async def join(self) -> Change:
+        stage = self._stage
+        names = ", ".join(FIRST_THREE)
+        stage.open("join", f"Three processes, {names}, want to lead. All that they share is a {self._place.noun}.")
+        began = self._clock.read()
+        for name in FIRST_THREE:
+            await self._start(name)
+        await self._until(lambda: all(actor.said for actor in stage.actors), "all three processes had started")
+        change = await self._next_leader("start", 0, began)
+        stage.tell(f"{change.leader} leads. This is epoch {change.epoch}: each leadership has a number of its own.")
+        stage.close(f"{change.leader} leads, epoch {change.epoch}")
+        return change
+
+    async def work(self) -> None:
+        stage = self._stage
+        stage.open("work", "Only the leader works: each piece of work is an entry in a ledger, by a fenced write.")
+        await self._pieces(_PIECES)
+        await self._clock.sleep(_REST_SECONDS)
+        leader = await self._leader()
+        stage.tell(f"{leader.name} has done {leader.done} pieces of work, and the others none.")
+        stage.close(f"{sum(actor.done for actor in stage.actors)} pieces of work, all by the leader")
+
+    async def kill(self) -> Change:
+        stage = self._stage
+        old = await self._leader()
+        stage.open("kill", f"{old.name} is killed (SIGKILL), and cannot tell anybody.")
+        epoch, began = old.epoch, self._clock.read()
+        old.kill()
+        change = await self._next_leader("kill", epoch, began)
+        stage.tell(
+            f"{change}: it had to wait until the lease of {self._place.lease_seconds:g} s ran out, because the dead "
+            "cannot be told from the slow."
         )
-    else:
-        say(f"   {change.leader} leads after {change.seconds:.1f} s, epoch {change.epoch}: the lease was handed on.")
-    return change
+        stage.close(str(change))
+        await self._start(REPLACEMENT)
+        await self._until(lambda: bool(stage.actors[-1].said), f"{REPLACEMENT} had started")
+        stage.tell(f"{REPLACEMENT} has come in its place, and stands by.")
+        await self._pieces(_PIECES_BETWEEN)
+        await self._clock.sleep(_REST_SECONDS)
+        return change
 
+    async def freeze(self) -> tuple[Change, Callable[[], Thaw]]:
+        """The second is for when everything has been heard that the process said."""
+        stage = self._stage
+        old = await self._leader()
+        stage.open("freeze", f"{old.name} is frozen (SIGSTOP) in its work, and cannot know that time goes on.")
+        epoch, began = old.epoch, self._clock.read()
+        old.freeze()
+        change = await self._next_leader("freeze", epoch, began)
+        stage.tell(f"{change}. Now {old.name} wakes up.")
+        await self._pieces(_PIECES_BETWEEN)
+        thawed = self._clock.read()
+        old.thaw()
 
-async def _leader(candidates: list[Candidate], clock: Clock, *, all_joined: bool = False) -> Candidate:
-    """Whoever leads, as soon as somebody does (and all have said something)."""
-    began = clock.read()
-    while clock.read().leader_elapsed(began) < _PATIENCE_SECONDS:
-        for candidate in candidates:
-            if candidate.leads and (not all_joined or all(each.said for each in candidates)):
-                return candidate
-            if candidate.process.returncode is not None:
-                raise TenureError(f"the process {candidate.name} ended by itself: its error is above")
-        await clock.sleep(_POLL_SECONDS)
-    raise TenureError(
-        f"nobody led within {_PATIENCE_SECONDS:g} s: this machine may be very busy; try again, or report it"
-    )
+        def thaw() -> Thaw:
+            return judge_thaw(old.name, epoch, began.boottime_ns, thawed.boottime_ns, old.said, old.deeds)
 
+        def gone_on() -> bool:
+            """Whether rightly or wrongly is for the verdicts."""
+            tried = thaw()
+            return old.state is not State.STARTING and tried.refused + tried.landed > 0
 
-async def _verdicts(url: str, asked: int, overlaps: int, say: Say, clock: Clock) -> tuple[Audit, DoctorReport]:
-    say("The verdicts:")
-    often = f"asked {asked:,} times in all, "
-    say(f"   {often}{'never two of them said at once that they lead' if not overlaps else 'TWO OF THEM LED AT ONCE'};")
-    async with open_store(url, access=Access.READ_ONLY) as store:
-        history = await audit(namespace_store(store, NAMESPACE), NAMESPACE, clock)
-    found = "one leader each, no number missing" if history.ok else history.findings[0].detail.upper()
-    say(f"   the record that they left behind (tenure audit): {history.terms} terms, {found};")
-    doctor = await examine(url, rounds=RACES)
-    won = sum(race.winners for race in doctor.races.values())
-    rounds = sum(race.rounds for race in doctor.races.values())
-    say(
-        f"   the directory itself (tenure doctor): {'fit' if doctor.fit else 'NOT FIT'}, {won} of {rounds} races "
-        "between processes had exactly one winner."
-    )
-    return history, doctor
+        await self._until(gone_on, f"{old.name} had gone on after it was thawed")
+        became = "was made, which MUST NOT BE" if thaw().landed else "was refused"
+        stage.tell(f"{old.name} tried to go on where it was, and its write {became}: epoch {epoch} is over.")
+        stage.close(f"{change}; a late write {became}")
+        await self._clock.sleep(_REST_SECONDS)
+        return change, thaw
 
+    async def leave(self) -> Change:
+        stage = self._stage
+        old = await self._leader()
+        stage.open("leave", f"{old.name} is asked to stop (SIGTERM), as in every deployment.")
+        epoch, began = old.epoch, self._clock.read()
+        old.ask_to_leave()
+        change = await self._next_leader("leave", epoch, began)
+        stage.tell(f"{change}: the lease was handed on, and nobody had to wait.")
+        stage.close(str(change))
+        await self._until(lambda: not old.alive, f"{old.name} had ended")
+        await self._pieces(_PIECES)
+        return change
 
-def two_at_once(said: Iterable[Report]) -> int:
-    """How many pairs of leaderships overlap for certain.
+    # Waiting
 
-    The first and the last true answer under one epoch enclose a time in which that process believed throughout: a term
-    that has ended never begins again.
-    """
-    terms: defaultdict[tuple[str, int], list[Report]] = defaultdict(list)
-    for report in said:
-        if report.leads:
-            terms[report.worker, report.epoch].append(report)
-    spans = [
-        (worker, min(report.boottime_ns for report in reports), max(report.asked_ns for report in reports))
-        for (worker, _), reports in terms.items()
-    ]
-    return sum(
-        one != other and max(start, other_start) <= min(end, other_end)
-        for (one, start, end), (other, other_start, other_end) in combinations(spans, 2)
-    )
+    async def _start(self, name: str) -> None:
+        await Actor.start(self._place.part(name, os.getpid()), self._clock, self._stage.actors)
+
+    async def _until(self, true: Callable[[], bool], what: str) -> None:
+        began = self._clock.read()
+        while not true():
+            for actor in self._stage.actors:
+                if actor.state is State.CRASHED:
+                    raise WentWrong(f"the process {actor.name} ended by itself with {actor.last_words}")
+            if self._clock.read().leader_elapsed(began) > self._patience:
+                raise WentWrong(f"waited {self._patience:g} s until {what}, in vain: {self._seen()}")
+            await self._clock.sleep(_POLL_SECONDS)
+
+    def _seen(self) -> str:
+        states = ", ".join(f"{actor.name} {actor.state.value}" for actor in self._stage.actors)
+        if two_at_once(self._stage.said()):
+            return f"{states}; and TWO OF THEM LED AT ONCE: report it"
+        return f"{states}; this machine or the store may be very busy; try again, or report it"
+
+    async def _leader(self) -> Actor:
+        """Whoever leads. On a busy machine it may not be the one that an earlier act ended with."""
+        await self._until(lambda: self._stage.leader is not None, "somebody led")
+        leader = self._stage.leader
+        assert leader is not None
+        return leader
+
+    async def _next_leader(self, cause: str, old_epoch: int, began: Reading) -> Change:
+        def found() -> bool:
+            leader = self._stage.leader
+            return leader is not None and leader.epoch > old_epoch
+
+        await self._until(found, f"somebody led after epoch {old_epoch}" if old_epoch else "somebody led")
+        leader = self._stage.leader
+        assert leader is not None
+        epoch = leader.epoch
+        seconds = (leader.first_report_of(epoch).boottime_ns - began.boottime_ns) / 1e9
+        return Change(cause, leader.name, epoch, seconds)
+
+    async def _pieces(self, count: int) -> None:
+        """Let the leader do so many pieces of work."""
+        began_ns = self._clock.read().boottime_ns
+
+        def enough() -> bool:
+            leader = self._stage.leader
+            recent = leader.deeds[-4 * count :] if leader is not None else []
+            return sum(deed.outcome is Outcome.DONE and deed.asked_ns > began_ns for deed in recent) >= count
+
+        await self._until(enough, f"the leader had done {count} pieces of work")
+
+    # The verdicts
+
+    async def verdicts(self, elected: Change, changes: tuple[Change, ...], thaw: Thaw) -> Result:
+        stage, said = self._stage, self._stage.said()
+        stage.open("verdicts", "The verdicts on what they did:")
+        terms = spans(said)
+        overlaps = two_at_once(said)
+        verdicts: list[Verdict] = []
+
+        def judged(verdict: Verdict) -> None:
+            verdicts.append(verdict)
+            stage.tell(f"{verdict.says}{'' if verdict.ok else '   <-- WRONG'}")
+
+        judged(on_leaders(len(said), overlaps, terms))
+        judged(on_changes(changes))
+        entries, why_not = await self._entries()
+        work = judge_work(stage.deeds(), entries) if entries is not None else None
+        judged(on_work(work, why_not))
+        judged(on_thaw(thaw))
+        async with open_store(self._place.url.text(), access=Access.READ_ONLY) as store:
+            history = await audit(namespace_store(store, NAMESPACE), NAMESPACE, self._clock)
+        judged(on_history(history))
+        stage.sentence = (
+            f"Now tenure doctor has processes race on the {self._place.noun}, to prove that it can be relied on."
+        )
+        doctor = await examine(self._place.url.text(), rounds=RACES)
+        judged(on_doctor(doctor, self._place.noun))
+        right = all(verdict.ok for verdict in verdicts)
+        stage.sentence = "All is right." if right else "Something is wrong."
+        stage.close(f"{sum(verdict.ok for verdict in verdicts)} of {len(verdicts)} say that all is right")
+        return Result(
+            right=right,
+            leader_changes=len(terms) - 1,
+            failover_seconds=tuple(round(change.seconds, 3) for change in changes),
+            two_leaders_observed=overlaps,
+            seconds=round(self._clock.read().leader_elapsed(stage.began), 2),
+            store=self._place.url.shown,
+            elected=elected,
+            changes=changes,
+            epochs=tuple(term.epoch for term in terms),
+            reports=len(said),
+            work=work,
+            thaw=thaw,
+            audit=history,
+            doctor=doctor,
+            verdicts=tuple(verdicts),
+        )
+
+    async def _entries(self) -> tuple[tuple[Entry, ...] | None, str]:
+        try:
+            async with open_store(self._place.url.text(), access=Access.READ_ONLY) as store:
+                found = await read(store, LEDGER)
+            return read_ledger(found.body if found is not None else None).entries, ""
+        except (Damaged, NotFenced) as error:
+            return None, str(error)

@@ -1,0 +1,182 @@
+"""`tenure demo`: the whole story with real processes, what it leaves behind, and how it ends when it is cut short."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+from tenure.store import Access, open_store
+from tenure.store.url import parse_url
+from tests.acceptance.command import Run, tenure
+
+COMMAND = [sys.executable, "-m", "tenure", "demo"]
+IN_TIME = 30.0
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def check(run: Run) -> None:
+    result = run.json()
+    assert run.code == 0, run.err
+    assert result["right"] is True
+    assert result["two_leaders_observed"] == 0
+    assert result["leader_changes"] >= 3
+    assert len(result["failover_seconds"]) == 3
+    after_kill, after_freeze, _ = result["failover_seconds"]
+    # A renewal is at most a heartbeat old, and nobody may lead before the lease has run out.
+    assert min(after_kill, after_freeze) > 1.0
+    epochs = [result["elected"]["epoch"], *(change["epoch"] for change in result["changes"])]
+    assert epochs == sorted(set(epochs))
+    assert set(epochs) <= set(result["epochs"])
+    assert result["reports"] > 300
+    assert result["work"]["done"] >= 30
+    assert result["work"]["written"] == result["work"]["done"] + result["work"]["in_doubt_written"]
+    assert result["thaw"]["refused"] >= 1
+    assert result["thaw"]["landed"] == result["thaw"]["believed"] == 0
+    assert result["audit"]["ok"] is True
+    assert result["doctor"]["fit"] is True
+    assert all(verdict["ok"] for verdict in result["verdicts"])
+
+
+def test_the_story_for_scripts_on_a_directory_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("kept")
+    run = tenure("demo", "--json", "--store", tmp_path.as_uri())
+    check(run)
+    assert run.json()["store"].startswith(f"{tmp_path.as_uri()}/tenure-demo-")
+    for sentence in (
+        "Three processes, ada, ben, cyd, want to lead",
+        "is killed (SIGKILL)",
+        "is frozen (SIGSTOP)",
+        "its write was refused",
+        "is asked to stop (SIGTERM)",
+        "none lost, none done twice",
+    ):
+        assert sentence in run.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.slow
+def test_the_story_on_a_bucket(url_of: Callable[[str], str]) -> None:
+    url = url_of("ministack")
+    secret = parse_url(url).options["secret_access_key"]
+    run = tenure("demo", "--json", "--store", url)
+    check(run)
+    assert secret not in run.out + run.err
+    assert "All that they share is a bucket" in run.err
+    assert asyncio.run(_keys(url)) == []
+
+
+async def _keys(url: str) -> list[str]:
+    async with open_store(url, access=Access.READ_ONLY) as store:
+        return [entry.key async for entry in store.list()]
+
+
+def test_a_store_that_cannot_do_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for url in ("memory://", "ftp://somewhere", f"file://{tmp_path}/file"):
+        run = tenure("demo", "--store", url)
+        assert run.code == 2, run.out + run.err
+        assert len(run.err.strip().splitlines()) == 1
+        assert run.out == ""
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _state(pid: int) -> str:
+    """The letter of /proc; Z is for those whom nobody has buried yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+
+
+def _until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + IN_TIME
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _with_a_frozen_leader(home: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
+    demo = subprocess.Popen(
+        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(home)}
+    )
+    assert demo.stdout is not None
+    while b"is frozen (SIGSTOP)" not in (line := demo.stdout.readline()):
+        assert line, demo.communicate()
+    _until(lambda: "T" in map(_state, _children(demo.pid)))
+    started = _children(demo.pid)
+    assert len(started) == 3
+    return demo, started
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_stopped_ends_the_frozen_too(tmp_path: Path, number: signal.Signals) -> None:
+    demo, started = _with_a_frozen_leader(tmp_path)
+    demo.send_signal(number)
+    demo.communicate(timeout=IN_TIME)
+    assert demo.returncode == 130
+    assert {_state(pid) for pid in started} == {"gone"}
+    assert list(tmp_path.iterdir()) == []
+
+
+@linux
+def test_a_demo_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> None:
+    """The frozen one hears nothing of a broken pipe."""
+    demo, started = _with_a_frozen_leader(tmp_path)
+    demo.kill()
+    demo.communicate(timeout=IN_TIME)
+    _until(lambda: {_state(pid) for pid in started} <= {"gone", "Z"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
+def test_the_story_on_a_terminal(tmp_path: Path, columns: int, rows: int) -> None:
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "TMPDIR": str(tmp_path)}
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        environment.pop(name, None)
+    demo = subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True)
+    os.close(theirs)
+    text = _read_all(ours).decode()
+    assert demo.wait(IN_TIME) == 0, text[-3000:]
+    for seen in ("tenure demo", "standing by", "frozen", "killed", "█", "░", "never two of them said at once"):
+        assert seen in text
+    assert "All is right" in text
+    # The cursor that was hidden is back.
+    assert text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l") >= 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def _read_all(terminal: int) -> bytes:
+    text = b""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if not select.select([terminal], [], [], 1)[0]:
+            continue
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:  # whoever wrote there has gone
+            break
+        if not more:
+            break
+        text += more
+    os.close(terminal)
+    return text
