@@ -1,4 +1,4 @@
-"""The command itself: help, version, the demo, and the wheel in an empty environment."""
+"""The command itself: help, version, its page, and the wheel in an empty environment."""
 
 from __future__ import annotations
 
@@ -11,67 +11,64 @@ from pathlib import Path
 import pytest
 
 from tenure import __version__
+from tenure.cli.main import cli, run
+from tenure.cli.settings import load
+from tenure.cli.view import Kind
+from tenure.coordinator.audit import FindingKind, TermEnd
 from tests.acceptance.command import tenure
 
-COMMANDS = ("doctor", "demo", "status", "step-down", "transfer", "audit")
+COMMANDS = tuple(cli.commands)
 ROOT = Path(__file__).parents[2]
 
 
-def test_version_and_help() -> None:
+EXPECTED = {
+    *("demo", "doctor", "plan", "simulate"),
+    *("status", "watch", "workers", "audit"),
+    *("run", "step-down", "transfer", "gc"),
+}
+
+
+@pytest.mark.req("OP-1")
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert __version__ in tenure("--version").out
-    for arguments in ([], *([name] for name in COMMANDS)):
-        run = tenure(*arguments, "--help")
-        assert run.code == 0
-        assert "Usage: tenure" in run.out
+    assert "Usage: tenure" in tenure("--help").out
+    assert set(COMMANDS) >= EXPECTED
+    for name in COMMANDS:
+        assert run([name, "--help"]) == 0
+        assert f"Usage: tenure {name}" in capsys.readouterr().out
 
 
 def test_an_unknown_command_is_refused_by_name() -> None:
-    run = tenure("docter")
-    assert run.code == 2
-    assert "docter" in run.err
+    refused = tenure("docter")
+    assert refused.code == 2
+    assert refused.err.startswith("tenure: there is no command 'docter': did you mean doctor?")
 
 
-def test_the_demo_ends_with_a_result_that_a_newcomer_understands() -> None:
-    run = tenure("demo")
-    assert run.code == 0, run.out + run.err
-    assert "ada leads" in run.out
-    assert "is killed (SIGKILL)" in run.out
-    assert "never two of them said at once that they lead" in run.out
-    assert "3 terms, one leader each, no number missing" in run.out
-    assert "All is right" in run.out
-    assert "async with tenure.lead(" in run.out
-    assert run.err == ""
+def test_every_command_its_options_and_exit_codes_are_in_the_docs() -> None:
+    """docs/command.md names each command, and every key and kind that a script may rely on."""
+    page = (ROOT / "docs" / "command.md").read_text()
+    for name in COMMANDS:
+        assert f"| `{name}" in page, name
+    for kind in (*Kind, *FindingKind, *TermEnd):
+        assert f"`{kind.value}`" in page, kind
+    for variable in ("TENURE_URL", "TENURE_NAMESPACE", "TENURE_CONFIG", "TENURE_DEBUG"):
+        assert f"`{variable}`" in page
+        assert variable in tenure("--help").out
 
 
-@pytest.mark.slow
-def test_the_demo_for_scripts() -> None:
-    result = tenure("demo", "--json").json()
-    changes = [result["elected"], result["after_kill"], result["after_stop"]]
-    assert [change["epoch"] for change in changes] == [1, 2, 3]
-    assert len({change["leader"] for change in changes}) == 3
-    assert result["after_kill"]["seconds"] > 1.5  # nobody may lead before the lease has run out
-    assert result["two_at_once"] == 0
-    assert result["reports"] > 100
-    assert result["audit"]["ok"] is True
-    assert result["doctor"]["fit"] is True
+def test_what_the_docs_show_as_tenure_toml_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "command.md").read_text()
+    file = tmp_path / "tenure.toml"
+    file.write_text(page.partition("```toml\n")[2].partition("```")[0])
+    found = load(file, cli.commands)
+    assert found.url == "s3://bucket/app"
+    assert found.commands["run"] == {"when": "on-failure", "stop_within": "20s"}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_demo_leaves_no_process_behind_when_it_is_stopped() -> None:
-    demo = subprocess.Popen([sys.executable, "-m", "tenure", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert demo.stdout is not None
-    while b"epoch 1" not in demo.stdout.readline():
-        pass
-    started = _children(demo.pid)
-    demo.terminate()
-    demo.communicate(timeout=20)
-    assert demo.returncode == 130
-    assert len(started) == 3
-    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
-
-
-def _children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def test_a_reader_that_leaves_is_no_error_worth_words(tmp_path: Path) -> None:
+    line = f"{sys.executable} -m tenure simulate --help | true; {sys.executable} -m tenure --help >&-"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
 
 
 def test_nothing_happens_on_import() -> None:

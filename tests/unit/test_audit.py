@@ -10,7 +10,7 @@ import pytest
 
 from tenure.clock import SYSTEM_CLOCK, Reading
 from tenure.coordinator import audit as module
-from tenure.coordinator.audit import Audit, FindingKind, audit
+from tenure.coordinator.audit import Audit, FindingKind, TermEnd, audit
 from tenure.coordinator.layout import METADATA, STATE, term_key
 from tenure.election.records import MAX_RECORD_BYTES, Metadata, Record, State, Term, encode
 from tenure.errors import SchemaTooNew, StoreUnavailable
@@ -219,6 +219,27 @@ async def test_an_epoch_with_two_leaders_is_found(change: dict[str, object]) -> 
     assert await found(await bucket(5, lease(5, **change))) == [FindingKind.LEASE_DIFFERS]
 
 
+@pytest.mark.req("EL-18")
+async def test_an_old_record_that_names_another_leader_is_found() -> None:
+    """Its successor noted whose the lease was."""
+    store = Bucket()
+    for epoch in range(1, 6):
+        await store.write(term_key(epoch), term(epoch, previous_leader=LEADERS[(epoch - 1) % 3] if epoch > 1 else None))
+    await store.write(STATE, lease(5))
+    assert await found(store) == []
+    await store.write(term_key(3), term(3, leader_id="mallory", previous_leader=LEADERS[2]))
+    result = await audit(store, "default", Impatient())
+    assert [(each.kind, each.key) for each in result.findings] == [(FindingKind.TWO_LEADERS, term_key(3))]
+    assert "'mallory'" in result.findings[0].detail
+    assert "'ada'" in result.findings[0].detail
+    # What its winner did not write, or what came after damage, proves nothing.
+    await store.write(term_key(3), term(3, leader_id="mallory", unconfirmed=True))
+    assert await found(store) == []
+    await store.write(term_key(3), term(3, leader_id="mallory", previous_leader=LEADERS[2]))
+    await store.write(term_key(4), term(4, after_damage=True, previous_leader=None))
+    assert await found(store) == []
+
+
 async def test_a_lease_above_its_history_is_found() -> None:
     assert await found(await bucket(5, lease(7))) == [FindingKind.LEASE_AHEAD]
     assert await found(await bucket(0, lease(2))) == [FindingKind.LEASE_AHEAD]
@@ -282,6 +303,38 @@ async def test_grants_during_the_audit_are_no_finding() -> None:
     assert result.ok, result.findings
     assert (result.terms, result.lease_epoch) == (8, 7)
     assert clock.slept == 0
+
+
+# What a person reads
+
+
+async def test_how_each_term_ended() -> None:
+    store = await bucket(6, lease(6))
+    day = "2026-05-01T12:00:"
+    await store.write(term_key(1), term(1, elected_at=f"{day}00.000+00:00"))
+    await store.write(term_key(2), term(2, elected_at=f"{day}07.500+00:00"))
+    await store.write(term_key(3), term(3, elected_at=f"{day}01.000+00:00"))  # by another host's clock
+    await store.write(term_key(4), term(4, elected_at="yesterday"))
+    await store.write(term_key(5), term(5, unconfirmed=True))
+    await store.write(term_key(6), term(6, after_damage=True))
+    ends = [(each.ended, each.held_seconds) for each in (await audit(store, "default", Impatient())).timeline]
+    replaced, damaged = TermEnd.REPLACED, TermEnd.DAMAGED
+    assert ends[:4] == [(replaced, 7.5), (replaced, None), (replaced, None), (replaced, None)]
+    assert ends[4:] == [(TermEnd.NEVER_LED, None), (TermEnd.HOLDS, None)]
+    await store.write(term_key(5), term(5))
+    await store.write(STATE, lease(6, leader_id=None, uid=None, previous_leader="ada"))
+    ends = [(each.ended, each.held_seconds) for each in (await audit(store, "default", Impatient())).timeline]
+    assert ends[4:] == [(damaged, None), (TermEnd.RELEASED, None)]
+    await store.write(STATE, lease(7))
+    assert (await audit(store, "default", Impatient())).timeline[-1].ended is TermEnd.REPLACED
+    await store.write(STATE, lease(2))
+    assert (await audit(store, "default", Impatient())).timeline[-1].ended is TermEnd.UNKNOWN
+
+
+async def test_a_long_history_tells_how_far_it_is() -> None:
+    told: list[int] = []
+    await audit(await bucket(50, lease(50)), "default", Impatient(), progress=told.append)
+    assert told == [16, 32, 48]
 
 
 # Bounds

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+
 import click
 import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from tenure.cli.durations import short_time
 from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
 from tenure.clock import SYSTEM_CLOCK
-from tenure.coordinator.audit import Audit, TermSeen, audit
+from tenure.coordinator.audit import Audit, OnProgress, TermEnd, TermSeen, audit
 from tenure.store import Access
 
 _SHOWN = 20
+_STRIP_CELLS = 72
+_COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "bright_red", "bright_green", "bright_cyan")
+_TOLD_EVERY = 1000
+_ENDED = {
+    TermEnd.HOLDS: "holds the lease",
+    TermEnd.RELEASED: "released",
+    TermEnd.REPLACED: "replaced",
+    TermEnd.DAMAGED: "lease damaged, then rebuilt",
+    TermEnd.NEVER_LED: "never led: its winner did not get as far",
+    TermEnd.UNKNOWN: "",
+}
 
 
-@click.command(name="audit")
+@click.command(name="audit", short_help="Check the record of every leadership ever granted.")
 @placed
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def audit_command(url: str, namespace: str, as_json: bool) -> int:
@@ -26,7 +43,8 @@ def audit_command(url: str, namespace: str, as_json: bool) -> int:
 
     Only reads. Exit code 0: all is right; 1: something is not, and is named; 2: it could not be told.
     """
-    result = run_until_stopped(_audit(url, namespace))
+    with _progress() as progress:
+        result = run_until_stopped(_audit(url, namespace, progress))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
     else:
@@ -37,9 +55,26 @@ def audit_command(url: str, namespace: str, as_json: bool) -> int:
     return 0 if result.ok else 1
 
 
-async def _audit(url: str, namespace: str) -> Audit:
+async def _audit(url: str, namespace: str, progress: OnProgress) -> Audit:
     async with open_namespace(url, namespace, Access.READ_ONLY) as store:
-        return await audit(store, namespace, SYSTEM_CLOCK)
+        return await audit(store, namespace, SYSTEM_CLOCK, progress=progress)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[OnProgress]:
+    """A count on a terminal, a line for every thousand records elsewhere; always on standard error."""
+    if not sys.stderr.isatty():
+        told = [0]
+
+        def line(records: int) -> None:
+            if records - told[0] >= _TOLD_EVERY:
+                told[0] = records
+                click.echo(f"{records} terms read", err=True)
+
+        yield line
+        return
+    with Console(stderr=True).status("reading the history") as status:
+        yield lambda records: status.update(f"reading the history: {records} terms")
 
 
 def show(result: Audit, console: Console) -> None:
@@ -47,12 +82,19 @@ def show(result: Audit, console: Console) -> None:
     if not result.founded:
         return
     if result.timeline:
-        table = Table("epoch", "leader", "elected at (its own clock)", "")
-        for term in result.timeline[-_SHOWN:]:
-            table.add_row(str(term.epoch), escape(term.leader or "?"), escape(term.elected_at), _note(term))
+        shown = result.timeline[-_SHOWN:]
+        colours = _colours(shown)
+        if (strip := _strip(shown, colours)) is not None:
+            console.print(strip, soft_wrap=True)
+        table = Table("epoch", "leader", "elected at", "held for about", "ended")
+        for term in shown:
+            held = "" if term.held_seconds is None else _about(term.held_seconds)
+            leader = Text(term.leader or "?", colours.get(term.leader or "", ""))
+            table.add_row(str(term.epoch), leader, escape(short_time(term.elected_at)), held, _note(term))
         console.print(table)
-        if result.terms > len(result.timeline[-_SHOWN:]):
-            console.print(f"[dim]the newest {len(result.timeline[-_SHOWN:])} of {result.terms} terms[/]")
+        console.print("[dim]times are by the clocks of the leaders, which nobody compared[/]")
+        if result.terms > len(shown):
+            console.print(f"[dim]the newest {len(shown)} of {result.terms} terms (--json shows more)[/]")
     for finding in result.findings:
         console.print(f"[red]{finding.kind.value}[/] {escape(finding.key)}: {escape(finding.detail)}", soft_wrap=True)
     if result.findings_left_out:
@@ -68,10 +110,36 @@ def show(result: Audit, console: Console) -> None:
         )
 
 
+def _colours(terms: Sequence[TermSeen]) -> dict[str, str]:
+    leaders = dict.fromkeys(term.leader for term in terms if term.leader)
+    return {leader: _COLOURS[index % len(_COLOURS)] for index, leader in enumerate(leaders)}
+
+
+def _strip(terms: Sequence[TermSeen], colours: dict[str, str]) -> Text | None:
+    """Who led, from left to right, as long as they did; a gap of one cell between two terms."""
+    held = [term for term in terms if term.held_seconds is not None]
+    total = sum(term.held_seconds or 0.0 for term in held)
+    if len(held) < 2 or total <= 0:
+        return None
+    room = max(len(held), _STRIP_CELLS - 2 * len(held))
+    strip = Text()
+    for term in held:
+        strip.append("█" * max(1, round((term.held_seconds or 0.0) / total * room)), colours.get(term.leader or "", ""))
+        strip.append(" ")
+    return strip
+
+
 def _note(term: TermSeen) -> str:
-    if not term.confirmed:
-        return "never led: its winner did not get as far"
-    return "lease rebuilt after damage" if term.after_damage else ""
+    return "; ".join(
+        note for note in (_ENDED[term.ended], "began with a rebuilt lease" if term.after_damage else "") if note
+    )
+
+
+def _about(seconds: float) -> str:
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def _count(terms: int) -> str:

@@ -32,7 +32,7 @@ asyncio.run(main())
 """
 
 
-@click.command()
+@click.command(short_help="Watch an election among real processes.")
 @click.option("--store", metavar="URL", help="Where to play it instead: below this URL, in a place of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print what happened as one JSON object.")
 def demo(store: str | None, as_json: bool) -> int:

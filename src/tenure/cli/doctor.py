@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tenure.cli.place import located
 from tenure.cli.running import run_until_stopped
 from tenure.doctor import Report, examine
 from tenure.doctor.examine import Progress as OnProgress
@@ -25,8 +26,8 @@ _VERDICT = {
 _MARK = {True: "[green]yes[/]", False: "[red]NO[/]", None: "[yellow]?[/]"}
 
 
-@click.command()
-@click.argument("url", envvar="TENURE_URL")
+@click.command(short_help="Prove that a store is fit, and measure it.")
+@located
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @click.option("--rounds", type=click.IntRange(1, 1000), default=25, show_default=True, help="Races of each kind.")
 @click.option("--processes", type=click.IntRange(2, 16), default=4, show_default=True, help="Processes that race.")

@@ -1,4 +1,4 @@
-"""Durations as people write them: `500ms`, `30s`, `2m`, `1h`."""
+"""Durations as people write them: `500ms`, `30s`, `2m`, `1h`; and times as they read them."""
 
 from __future__ import annotations
 
@@ -29,3 +29,8 @@ def between(shortest: float, longest: float) -> Callable[[str], float]:
         return seconds
 
     return duration
+
+
+def short_time(at: str) -> str:
+    """A time of day without milliseconds: `2026-05-01 12:00:00Z`. What is none of ours stays as it is."""
+    return f"{at[:10]} {at[11:19]}Z" if len(at) > 19 and at[10] == "T" and at.endswith("+00:00") else at

@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from tenure.cli.place import located
 from tenure.cli.running import run_until_stopped
 from tenure.database.gc import Collected, OnProgress, collect
 from tenure.errors import ConfigError
@@ -21,8 +22,8 @@ _SAFE_ONLINE = ("file", "memory")
 _EVERY = 100
 
 
-@click.command()
-@click.argument("url", envvar="TENURE_URL")
+@click.command(short_help="Remove what deleted records have left.")
+@located
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed. Writes nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask: no process is writing to resources or storages at URL.")

@@ -9,42 +9,149 @@ import logging
 import os
 import sys
 import traceback
-from typing import NoReturn
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 import click
 
 from tenure._version import __version__
+from tenure.cli import settings
 from tenure.cli.audit import audit_command
 from tenure.cli.demo import demo
 from tenure.cli.doctor import doctor
 from tenure.cli.gc import gc
+from tenure.cli.plan import plan
+from tenure.cli.run import run as run_command
 from tenure.cli.simulate import simulate
 from tenure.cli.status import status
 from tenure.cli.step_down import step_down
+from tenure.cli.timing import COORDINATOR_TABLE
 from tenure.cli.transfer import transfer
-from tenure.errors import TenureError
+from tenure.cli.watch import watch
+from tenure.cli.workers import workers
+from tenure.errors import ConfigError, TenureError
 
 EXIT_UNCLEAR = 2
+EXIT_INTERRUPTED = 130
 _settings = {"debug": False}
+_quiet = logging.NullHandler()
+
+_EPILOG = """\b
+Exit codes:
+  0    as hoped
+  1    the answer is no: unfit, nobody leads, refused, damage found
+  2    it could not be told, or was asked wrongly
+  130  interrupted
+
+\b
+Environment (below the command line, above tenure.toml):
+  TENURE_URL         the store
+  TENURE_NAMESPACE   which election on it
+  TENURE_CONFIG      the file to read instead of ./tenure.toml
+  TENURE_DEBUG       1: stack traces
+"""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class Commands(click.Group):
+    """The commands by what they are for, in the order in which somebody meets them."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.sections: list[tuple[str, list[click.Command]]] = []
+
+    def add_section(self, title: str, *commands: click.Command) -> None:
+        self.sections.append((title, list(commands)))
+        for command in commands:
+            _take_debug(command)
+            self.add_command(command)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [command.name for _, commands in self.sections for command in commands if command.name]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        longest = max(map(len, self.list_commands(ctx)))
+        limit = formatter.width - longest - 6
+        for title, commands in self.sections:
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(str(command.name).ljust(longest), command.get_short_help_str(limit)) for command in commands]
+                )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None:
+            close = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(self.list_commands(ctx))}"
+            ctx.fail(f"there is no command {args[0][:60]!r}: {hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _take_debug(command: click.Command) -> None:
+    """`--debug` is added once something went wrong, and then at the end of the line."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            _set_debug(True)
+
+    command.params.append(
+        click.Option(["--debug"], is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=callback)
+    )
+
+
+@click.group(
+    cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="tenure")
+@click.option(
+    "--config",
+    envvar="TENURE_CONFIG",
+    metavar="FILE",
+    help="Settings to read.  [default: tenure.toml in the working directory, if there]",
+)
 @click.option("--debug", is_flag=True, envvar="TENURE_DEBUG", help="Show the whole stack trace of an error.")
-def cli(debug: bool) -> None:
+@click.pass_context
+def cli(context: click.Context, config: str | None, debug: bool) -> None:
     """One leader for a fleet of processes, on nothing but a bucket.
 
-    A store is named by a URL: file:///dir, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix; it may come
-    from the environment variable TENURE_URL. Exit codes: 0 as hoped, 1 the answer is no, 2 it could not be told or was
-    asked wrongly.
+    A store is named by a URL: file:///dir, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix. It is given
+    on the command line, by TENURE_URL, or as url in tenure.toml.
     """
+    _set_debug(debug)
+    _read_settings(context, config)
+
+
+def _read_settings(context: click.Context, config: str | None) -> None:
+    group = context.command
+    assert isinstance(group, Commands)
+    path = settings.find(config)
+    if path is None:
+        return
+    try:
+        found = settings.load(path, group.commands)
+    except ConfigError as error:
+        # Not yet: the command may be one that takes nothing from it, or be asked for its help.
+        context.default_map = {
+            name: settings.Broken(error) for name, command in group.commands.items() if settings.uses_file(command)
+        }
+        return
+    context.default_map = found.default_map(group.commands)
+    context.meta[settings.FILE_READ] = found.file
+    context.meta[COORDINATOR_TABLE] = found.coordinator
+
+
+def _set_debug(debug: bool) -> None:
     _settings["debug"] = debug
-    if not debug:
-        logging.getLogger("tenure").addHandler(logging.NullHandler())  # a command says what matters by itself
+    logger = logging.getLogger("tenure")
+    if debug:
+        logger.removeHandler(_quiet)
+    else:
+        logger.addHandler(_quiet)  # a command says what matters by itself
 
 
-for command in (doctor, demo, status, step_down, transfer, audit_command, simulate, gc):
-    cli.add_command(command)
+cli.add_section("Try", demo, doctor, plan, simulate)
+cli.add_section("Look", status, watch, workers, audit_command)
+cli.add_section("Act", run_command, step_down, transfer, gc)
 
 
 def run(arguments: list[str]) -> int:
@@ -56,30 +163,48 @@ def run(arguments: list[str]) -> int:
         return leave.exit_code
     except click.Abort:
         click.echo("interrupted", err=True)
-        return 130
+        return EXIT_INTERRUPTED
+    except click.UsageError as error:
+        return _asked_wrongly(error)
     except click.ClickException as error:
-        error.show()
-        return EXIT_UNCLEAR
+        return _failed(f"tenure: {error.format_message()}")
     except TenureError as error:
         return _failed(f"tenure: {error}")
     except BrokenPipeError:
         return EXIT_UNCLEAR  # whoever read our output has gone, and would not read a complaint either
     except OSError as error:
-        return _failed(f"tenure: {error.strerror or error}")
+        place = f"{error.filename}: " if error.filename else ""
+        return _failed(f"tenure: {place}{error.strerror or error}")
     except Exception as error:
         return _failed(f"tenure: this is a defect of tenure ({type(error).__name__}: {error}): report it with --debug")
     return code if isinstance(code, int) else 0
 
 
-def _failed(sentence: str) -> int:
+def _asked_wrongly(error: click.UsageError) -> int:
+    if not error.message or isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        error.show()  # the help itself
+        return EXIT_UNCLEAR
+    code: int = getattr(error.ctx.command if error.ctx is not None else None, "asked_wrongly", EXIT_UNCLEAR)
+    if isinstance(error, settings.Refusal):
+        return _failed(f"tenure: {error.message}", code)
+    origin = settings.where_from(error.ctx, getattr(error, "param", None))
+    sentence = f"tenure: {error.format_message()}" + (f" ({origin})" if origin else "")
+    hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx is not None else ""
+    return _failed(sentence + hint, code)
+
+
+def _failed(sentence: str, code: int = EXIT_UNCLEAR) -> int:
     """Say it in one sentence, with the stack trace only if it was asked for."""
     if _settings["debug"]:
         traceback.print_exc()
     click.echo(sentence, err=True)
-    return EXIT_UNCLEAR
+    return code
 
 
 def main() -> NoReturn:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the process ends
     code = run(sys.argv[1:])
     # The interpreter is not taken down: obstore's threads may abort the process if they are busy meanwhile, and the
     # exit code would be lost.

@@ -19,7 +19,7 @@ _NAMES = {"s3": "Amazon S3", "gs": "Google", "az": "Azure", "file": "directory"}
 _KNOBS_SHOWN = 8
 
 
-@click.command()
+@click.command(short_help="Say what coordination costs, and how soon it fails over.")
 @click.argument("url", envvar="TENURE_URL", required=False)
 @click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), default=3, show_default=True, help="Processes in the fleet."

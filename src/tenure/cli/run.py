@@ -31,6 +31,9 @@ _MAX_HOST = 60
 class _RunCommand(click.Command):
     """What stands after `--` is the program's own, whatever it looks like; before it stand our options and URL."""
 
+    asked_wrongly = EXIT_FAILED
+    """2, as of the other commands, might be the program's."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             at = args.index("--")
@@ -38,17 +41,13 @@ class _RunCommand(click.Command):
         else:
             program = []
         ctx.meta[_COMMAND] = tuple(program)
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.show()
-            ctx.exit(EXIT_FAILED)  # 2 might be the program's
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "-- CMD [ARGUMENT]..."]
 
 
-@click.command(cls=_RunCommand)
+@click.command(cls=_RunCommand, short_help="Run a program on one machine at most.")
 @placed
 @timed
 @click.option("--worker-id", envvar="TENURE_WORKER_ID", help="The name of this machine here.  [default: made up]")

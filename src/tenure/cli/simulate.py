@@ -31,7 +31,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
     return kinds
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Look for two leaders, in simulated time.")
 @click.option("--seeds", type=click.IntRange(1, 10_000_000), default=100, show_default=True, help="How many to run.")
 @click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True, help="The first; replays a run.")
 @click.option("--workers", type=click.IntRange(1, 100), default=5, show_default=True, help="Processes in the fleet.")

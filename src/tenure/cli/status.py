@@ -16,7 +16,15 @@ from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.layout import WORKERS, worker_key
-from tenure.coordinator.reading import Status, read_state, read_status
+from tenure.coordinator.reading import (
+    DEFAULT_WORKER_TIMEOUT,
+    Status,
+    WorkerStatus,
+    read_state,
+    read_status,
+    read_worker_timeout,
+    with_ranks,
+)
 from tenure.election.records import State
 from tenure.store import Access, Store
 
@@ -24,8 +32,11 @@ _LOOKS_PER_LEASE = 30
 _SHORTEST_PAUSE = 0.1
 _WORST_DRIFT = 0.1
 _MARGIN_SECONDS = 0.2
+_LOOKS_FOR_BEATS = 10
+_SHOWN = 100
 
 Say = Callable[[str], None]
+ELECTION_ONLY = "election-only: no worker records (membership is off)"
 
 
 class Patience(enum.Enum):
@@ -33,7 +44,7 @@ class Patience(enum.Enum):
     ONE_LOOK = "believe what the lease says"
 
 
-@click.command()
+@click.command(short_help="Say who leads.")
 @placed
 @click.option("--no-wait", is_flag=True, help="Answer at once, from what the lease says: its holder may be dead.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as one JSON object.")
@@ -44,7 +55,7 @@ def status(url: str, namespace: str, no_wait: bool, as_json: bool) -> int:
     heartbeat, while somebody leads) or has lapsed. Exit code 0: somebody leads; 1: nobody does; 2: it could not be
     told.
     """
-    found = run_until_stopped(_status(url, namespace, Patience.ONE_LOOK if no_wait else Patience.UNTIL_SURE))
+    found = run_until_stopped(find_status(url, namespace, Patience.ONE_LOOK if no_wait else Patience.UNTIL_SURE))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:
@@ -60,7 +71,7 @@ def exit_code(found: Status) -> int:
     return 2 if is_unreadable else 1
 
 
-async def _status(url: str, namespace: str, patience: Patience) -> Status:
+async def find_status(url: str, namespace: str, patience: Patience) -> Status:
     def say(line: str) -> None:
         if sys.stderr.isatty():
             click.echo(line, err=True)
@@ -76,6 +87,8 @@ async def look(store: Store, namespace: str, patience: Patience, clock: Clock, s
     before = await _versions(store)
     watched = await watch(store, clock, say)
     found = await read_status(store, namespace, clock)
+    if watched is None and found.leader is None and any(worker.active for worker in found.workers):
+        return await _believe_beats_alone(store, found, before, clock, say)
     if watched is None or found.leader is None or found.lease_seconds is None:
         return found
     if not watched.lapsed:
@@ -89,15 +102,45 @@ async def look(store: Store, namespace: str, patience: Patience, clock: Clock, s
         found,
         leader=None,
         lease_remaining_seconds=0.0,
-        # Ages go by the newest record; where all have died, that is old as well.
-        workers=tuple(
+        workers=_only_beating(found.workers, beating, lapsed_uid=watched.state.uid),
+        problem=f"{found.leader!r} has not renewed the lease of epoch {found.epoch} for "
+        f"{clock.read().follower_elapsed(watched.since):.0f} s: it has lapsed, and nobody has taken it",
+    )
+
+
+async def _believe_beats_alone(
+    store: Store, found: Status, before: dict[str, object], clock: Clock, say: Say
+) -> Status:
+    """Nobody holds the lease, so nothing but the heartbeats tells the living from what the dead have left."""
+    timeout = await read_worker_timeout(store) or DEFAULT_WORKER_TIMEOUT
+    lasts = min(timeout, (found.lease_seconds or timeout) * (1 + _WORST_DRIFT) + _MARGIN_SECONDS)
+    say(f"nobody leads; waiting for heartbeats of the workers, for {lasts:.0f} s at most")
+    since = clock.read()
+    waited_for = {worker_key(worker.worker_id) for worker in found.workers if worker.active}
+    while (left := lasts - clock.read().follower_elapsed(since)) > 0:
+        await clock.sleep(min(left, max(_SHORTEST_PAUSE, lasts / _LOOKS_FOR_BEATS)))
+        after = await _versions(store)
+        beating = {key for key, version in after.items() if before.get(key) != version}
+        if waited_for <= beating:
+            break
+    again = await read_status(store, found.namespace, clock)
+    if again.leader is not None:
+        return again  # whoever took it is alive
+    return msgspec.structs.replace(again, workers=_only_beating(again.workers, beating))
+
+
+def _only_beating(
+    workers: tuple[WorkerStatus, ...], beating: set[str], lapsed_uid: str | None = None
+) -> tuple[WorkerStatus, ...]:
+    """Ages go by the newest record; where all have died, that is old as well."""
+    return with_ranks(
+        (
             msgspec.structs.replace(
                 worker, is_leader=False, active=worker.active and worker_key(worker.worker_id) in beating
             )
-            for worker in found.workers
+            for worker in workers
         ),
-        problem=f"{found.leader!r} has not renewed the lease of epoch {found.epoch} for "
-        f"{clock.read().follower_elapsed(watched.since):.0f} s: it has lapsed, and nobody has taken it",
+        lapsed_uid=lapsed_uid,
     )
 
 
@@ -162,13 +205,24 @@ def show(found: Status, console: Console) -> None:
     if found.problem is not None:
         console.print(f"[yellow]problem:[/] {escape(found.problem)}", soft_wrap=True)
     if found.workers:
-        table = Table("worker", "priority", "healthy", "active", "last heartbeat")
-        for worker in found.workers:
-            name = f"[bold]{escape(worker.worker_id)}[/] leads" if worker.is_leader else escape(worker.worker_id)
-            age = f"{worker.age_seconds:.0f} s before the newest"
-            table.add_row(name, str(worker.priority), _yes(worker.healthy), _yes(worker.active), age)
-        console.print(table)
+        show_workers(found.workers, console)
+    elif found.leader is not None:
+        console.print(f"[dim]{ELECTION_ONLY}[/]")
+    if found.workers_left_out:
+        console.print(f"[yellow]and {found.workers_left_out} more, whose records were not read[/]")
 
 
-def _yes(answer: bool) -> str:
+def show_workers(workers: tuple[WorkerStatus, ...], console: Console) -> None:
+    table = Table("worker", "next", "priority", "healthy", "active", "last heartbeat")
+    for worker in workers[:_SHOWN]:
+        name = f"[bold]{escape(worker.worker_id)}[/] leads" if worker.is_leader else escape(worker.worker_id)
+        place = str(worker.rank) if worker.rank is not None else "-" if worker.eligible else "never"
+        age = f"{worker.age_seconds:.0f} s before the newest"
+        table.add_row(name, place, str(worker.priority), yes(worker.healthy), yes(worker.active), age)
+    console.print(table)
+    if len(workers) > _SHOWN:
+        console.print(f"[dim]… and {len(workers) - _SHOWN} more (--json shows all)[/]")
+
+
+def yes(answer: bool) -> str:
     return "yes" if answer else "[red]NO[/]"

@@ -8,7 +8,7 @@ from tenure.cli.handover import AS_JSON, FORCE, TIMEOUT, hand_over
 from tenure.cli.place import placed
 
 
-@click.command("step-down")
+@click.command("step-down", short_help="Have another worker lead.")
 @placed
 @FORCE
 @TIMEOUT

@@ -11,7 +11,7 @@ from tenure.coordinator.layout import check_name
 _MAX_WORKER_ID = 128  # as in CoordinatorConfig.worker_id
 
 
-@click.command()
+@click.command(short_help="Have a certain worker lead.")
 @placed
 @click.option("--to", "to", required=True, metavar="WORKER", help="The worker that shall lead; see `tenure status`.")
 @FORCE

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -53,6 +54,8 @@ class FindingKind(enum.Enum):
     """The lease is two or more epochs above the newest term: records were removed, or never written."""
     LEASE_DIFFERS = "lease-differs"
     """The lease and the term of its epoch name two grants or two leaders: the epoch was granted twice."""
+    TWO_LEADERS = "two-leaders"
+    """The record of an epoch names one leader, and the record after it another: one of them was replaced."""
 
 
 MAY_BE_LATE = frozenset({FindingKind.MISSING, FindingKind.LEASE_AHEAD})
@@ -66,6 +69,20 @@ class Finding(msgspec.Struct, frozen=True):
     detail: str
 
 
+class TermEnd(enum.Enum):
+    """How a term ended, as far as the bucket knows: a lease that lapsed and one that was handed over look alike."""
+
+    HOLDS = "holds"
+    """It has not: the lease is of this epoch. Whether its holder is alive, only watching can tell."""
+    RELEASED = "released"
+    REPLACED = "replaced"
+    """The next epoch was granted."""
+    DAMAGED = "damaged"
+    """The lease was lost or damaged, and rebuilt by the next leader."""
+    NEVER_LED = "never-led"
+    UNKNOWN = "unknown"
+
+
 class TermSeen(msgspec.Struct, frozen=True):
     """One leadership of the history. Times of day are for people."""
 
@@ -75,6 +92,9 @@ class TermSeen(msgspec.Struct, frozen=True):
     confirmed: bool
     """False: its winner never recorded it, and so never led."""
     after_damage: bool
+    ended: TermEnd = TermEnd.UNKNOWN
+    held_seconds: float | None = None
+    """About: from its own time of day to that of the next. Those are clocks of two hosts, so it is for people."""
 
 
 class Audit(msgspec.Struct, frozen=True):
@@ -95,6 +115,8 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 Lease = State | Damage | TooNew | None
+OnProgress = Callable[[int], None]
+"""Told how many records were read, after each batch."""
 
 
 class History:
@@ -109,6 +131,7 @@ class History:
         self.unconfirmed: deque[int] = deque(maxlen=MAX_UNCONFIRMED)
         self.timeline: deque[TermSeen] = deque(maxlen=MAX_TIMELINE)
         self._grants: dict[str, int] = {}
+        self._last: tuple[str, Term] | None = None
 
     def add(self, key: str, body: bytes | Damage) -> None:
         """The next object, or why its body was not read. Raises `SchemaTooNew`: then nothing can be judged."""
@@ -142,9 +165,25 @@ class History:
             self._report(FindingKind.NOBODY, key, f"epoch {term.epoch} is confirmed, and names no leader")
         if not _is_known_by_number_alone(term):
             self._add_grant(key, term)
+        self._compare_leaders(term)
+        self._last = (key, term)
         self.timeline.append(
             TermSeen(term.epoch, term.leader_id, term.elected_at, not term.unconfirmed, term.after_damage)
         )
+
+    def _compare_leaders(self, term: Term) -> None:
+        """Whoever takes a lease over notes whose it was. Only what winners themselves wrote is compared."""
+        if self._last is None or term.unconfirmed or term.after_damage or term.previous_leader is None:
+            return
+        key, before = self._last
+        if before.epoch != term.epoch - 1 or before.unconfirmed or before.leader_id is None:
+            return
+        if before.leader_id != term.previous_leader:
+            detail = (
+                f"epoch {before.epoch} is {before.leader_id!r}'s here, and was {term.previous_leader!r}'s says epoch "
+                f"{term.epoch}: one of the two records was replaced"
+            )
+            self._report(FindingKind.TWO_LEADERS, key, detail)
 
     def _add_grant(self, key: str, term: Term) -> None:
         before = self._grants.get(term.grant_id)
@@ -194,23 +233,27 @@ class History:
             self.left_out += 1
 
 
-async def audit(store: Store, namespace: str, clock: Clock) -> Audit:
+async def audit(store: Store, namespace: str, clock: Clock, *, progress: OnProgress = lambda records: None) -> Audit:
     """Read all of `terms/` and the lease, and judge them. `store` is the namespace's.
 
     A listing, and a GET for each term; all of it twice if something seems to be missing. Raises `StoreError` if the
     store did not say, and `SchemaTooNew`.
     """
-    result = await _look(store, namespace)
+    result = await _look(store, namespace, progress)
     if any(finding.kind in MAY_BE_LATE for finding in result.findings):
         await clock.sleep(_SECOND_LOOK_AFTER)
-        result = await _look(store, namespace)
+        result = await _look(store, namespace, progress)
     return result
 
 
-async def _look(store: Store, namespace: str) -> Audit:
+async def _look(store: Store, namespace: str, progress: OnProgress) -> Audit:
     history = History()
+    records = 0
     async for key, body in _records(store):
         history.add(key, body)
+        records += 1
+        if records % _AT_ONCE == 0:
+            progress(records)
     recorded_before = history.highest
     lease = await read_state(store)
     term = None
@@ -232,8 +275,39 @@ async def _look(store: Store, namespace: str) -> Audit:
         unconfirmed=tuple(history.unconfirmed),
         findings=tuple(history.findings),
         findings_left_out=history.left_out,
-        timeline=tuple(history.timeline),
+        timeline=with_ends(history.timeline, lease),
     )
+
+
+def with_ends(terms: Sequence[TermSeen], lease: Lease) -> tuple[TermSeen, ...]:
+    """How each term ended, by what came after it."""
+    return tuple(
+        _with_end(term, terms[index + 1] if index + 1 < len(terms) else None, lease) for index, term in enumerate(terms)
+    )
+
+
+def _with_end(term: TermSeen, after: TermSeen | None, lease: Lease) -> TermSeen:
+    if not term.confirmed:
+        return msgspec.structs.replace(term, ended=TermEnd.NEVER_LED)
+    if after is not None:
+        ended = TermEnd.DAMAGED if after.after_damage else TermEnd.REPLACED
+        # A number that is missing between them may have been anybody's for any time.
+        held = _seconds_between(term.elected_at, after.elected_at) if after.epoch == term.epoch + 1 else None
+        return msgspec.structs.replace(term, ended=ended, held_seconds=held)
+    if not isinstance(lease, State) or lease.epoch < term.epoch:
+        return term
+    if lease.epoch > term.epoch:
+        return msgspec.structs.replace(term, ended=TermEnd.REPLACED)
+    return msgspec.structs.replace(term, ended=TermEnd.RELEASED if lease.released else TermEnd.HOLDS)
+
+
+def _seconds_between(first: str, second: str) -> float | None:
+    """`None` where one is no time of day, or the clocks of the two hosts disagree about which came first."""
+    try:
+        seconds = (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return seconds if seconds >= 0 else None
 
 
 async def _records(store: Store, after: str | None = None) -> AsyncIterator[tuple[str, bytes | Damage]]:

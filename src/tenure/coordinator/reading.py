@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from tenure.clock import Clock
 from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERMS, WORKERS, epoch_of, is_key_of
+from tenure.election.rank import ranked
 from tenure.election.records import (
     MAX_MEMBERS_BYTES,
     MAX_RECORD_BYTES,
@@ -20,9 +24,12 @@ from tenure.election.records import (
     decode_state,
 )
 from tenure.errors import NotFound
-from tenure.store import Store, Stored
+from tenure.store import Entry, Store, Stored
 
 MAX_WORKERS_READ = 5000
+DEFAULT_WORKER_TIMEOUT = 20.0
+"""Where the namespace does not say what it was founded with."""
+_AT_ONCE = 32
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -34,6 +41,13 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     priority: int
     healthy: bool
     is_leader: bool
+    eligible: bool = True
+    """False: a member that never stands for election."""
+    rank: int | None = None
+    """Its place in the order of succession, from 1. `None`: it leads, or would not be chosen as it is."""
+    started_at: str = ""
+    """By its own clock, for people."""
+    uid: str = ""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -52,6 +66,8 @@ class Status(msgspec.Struct, frozen=True):
     renewals: int
     problem: str | None
     """What is wrong with the lease, if something is."""
+    workers_left_out: int = 0
+    """Records beyond the `MAX_WORKERS_READ` newest, which were not read."""
 
 
 async def read_state(store: Store) -> State | Damage | TooNew | None:
@@ -106,32 +122,82 @@ async def read_workers(store: Store, worker_timeout: float) -> list[str]:
 
 
 async def list_workers(store: Store, worker_timeout: float, leader: str | None = None) -> tuple[WorkerStatus, ...]:
+    return (await read_worker_records(store, worker_timeout, leader))[0]
+
+
+async def read_worker_records(
+    store: Store, worker_timeout: float, leader: str | None = None
+) -> tuple[tuple[WorkerStatus, ...], int]:
+    """The workers, the leader first, and how many records were left out: the oldest, if there are too many."""
     entries = [entry async for entry in store.list(WORKERS) if entry.size <= MAX_RECORD_BYTES]
     if not entries:
-        return ()
-    newest = max(entry.modified for entry in entries)
-    found: list[WorkerStatus] = []
-    for entry in entries[:MAX_WORKERS_READ]:
-        try:
-            stored = await store.get(entry.key)
-        except NotFound:
-            continue
-        assert isinstance(stored, Stored)
-        worker = decode(stored.body, Worker)
-        if not isinstance(worker, Worker) or not is_key_of(worker.worker_id, entry.key):
-            continue
-        age = (newest - entry.modified).total_seconds()
-        found.append(
-            WorkerStatus(
-                worker_id=worker.worker_id,
-                age_seconds=age,
-                active=age <= worker_timeout,
-                priority=worker.priority,
-                healthy=worker.healthy,
-                is_leader=worker.worker_id == leader,
-            )
+        return (), 0
+    entries.sort(key=lambda entry: entry.modified, reverse=True)
+    newest = entries[0].modified
+    found = [
+        WorkerStatus(
+            worker_id=worker.worker_id,
+            age_seconds=(age := (newest - entry.modified).total_seconds()),
+            active=age <= worker_timeout,
+            priority=worker.priority,
+            healthy=worker.healthy,
+            is_leader=worker.worker_id == leader,
+            eligible=worker.eligible,
+            started_at=worker.registered_at,
+            uid=worker.uid,
         )
-    return tuple(sorted(found, key=lambda worker: (not worker.is_leader, -worker.priority, worker.worker_id)))
+        for entry, worker in await read_entries(store, entries[:MAX_WORKERS_READ])
+    ]
+    return with_ranks(found), max(0, len(entries) - MAX_WORKERS_READ)
+
+
+async def read_entries(store: Store, entries: Sequence[Entry]) -> list[tuple[Entry, Worker]]:
+    """The records of those entries that hold one, some read at once. Raises `StoreError`."""
+    found: list[tuple[Entry, Worker]] = []
+    waiting = iter(entries)
+
+    async def reader() -> None:
+        for entry in waiting:
+            try:
+                stored = await store.get(entry.key)
+            except NotFound:
+                continue
+            assert isinstance(stored, Stored)
+            worker = decode(stored.body, Worker)
+            if isinstance(worker, Worker) and is_key_of(worker.worker_id, entry.key):
+                found.append((entry, worker))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(_AT_ONCE, len(entries))):
+                group.create_task(reader())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return found
+
+
+def with_ranks(workers: Iterable[WorkerStatus], *, lapsed_uid: str | None = None) -> tuple[WorkerStatus, ...]:
+    """Sorted: the leader, then the order of succession, then those that would not be chosen."""
+    workers = tuple(workers)
+    standing = [
+        Member(worker.worker_id, worker.uid, worker.priority, worker.eligible)
+        for worker in workers
+        if worker.active and worker.healthy and not worker.is_leader
+    ]
+    places = {member.worker_id: place for place, member in enumerate(ranked(standing, lapsed_uid=lapsed_uid), 1)}
+    placed = (msgspec.structs.replace(worker, rank=places.get(worker.worker_id)) for worker in workers)
+    return tuple(
+        sorted(
+            placed,
+            key=lambda worker: (
+                not worker.is_leader,
+                worker.rank if worker.rank is not None else len(workers) + 1,
+                not worker.active,
+                -worker.priority,
+                worker.worker_id,
+            ),
+        )
+    )
 
 
 async def read_status(store: Store, namespace: str, clock: Clock, *, watch_seconds: float = 0.0) -> Status:
@@ -148,9 +214,9 @@ async def read_status(store: Store, namespace: str, clock: Clock, *, watch_secon
         if isinstance(again, State) and isinstance(state, State) and again.leader_write_id != state.leader_write_id:
             first_seen = clock.read()
         state = again
-    timeout = await read_worker_timeout(store) or 20.0
+    timeout = await read_worker_timeout(store) or DEFAULT_WORKER_TIMEOUT
     leader = state.leader_id if isinstance(state, State) else None
-    workers = await list_workers(store, timeout, leader)
+    workers, left_out = await read_worker_records(store, timeout, leader)
     held = isinstance(state, State) and leader is not None
     problem = None
     if isinstance(state, Damage):
@@ -171,4 +237,5 @@ async def read_status(store: Store, namespace: str, clock: Clock, *, watch_secon
         mandate_ends_at=state.mandate_ends_at if isinstance(state, State) else "",
         renewals=state.renewals if isinstance(state, State) else 0,
         problem=problem,
+        workers_left_out=left_out,
     )

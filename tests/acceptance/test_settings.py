@@ -1,0 +1,199 @@
+"""Where a command gets its settings from: the command line, the environment, tenure.toml; and what it says if it
+cannot use them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenure.cli.main import run
+from tests.acceptance.command import Run
+from tests.acceptance.fleet import fleet, leader_of
+
+
+def process(home: Path, *arguments: str, **environment: str) -> Run:
+    """As `command.tenure`, in a working directory of its own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "tenure", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        cwd=home,
+        env={**clean, **environment},
+    )
+    return Run(done.returncode, done.stdout, done.stderr, 0.0)
+
+
+Tenure = Callable[..., Run]
+
+
+@pytest.fixture
+def tenure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Tenure:
+    """All of the command but the start of a process, which takes longer than the rest."""
+    for name in list(os.environ):
+        if name.startswith("TENURE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+
+    def tenure(*arguments: str, **environment: str) -> Run:
+        with monkeypatch.context() as inner:
+            for name, value in environment.items():
+                inner.setenv(name, value)
+            capfd.readouterr()
+            code = run(list(arguments))
+            said = capfd.readouterr()
+        if "--debug" not in arguments and "TENURE_DEBUG" not in environment:
+            assert "Traceback" not in said.out + said.err, said.err
+        return Run(code, said.out, said.err, 0.0)
+
+    return tenure
+
+
+@pytest.mark.req("OP-1")
+async def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    stores = {name: tmp_path / name for name in ("line", "environment", "file")}
+    urls = {name: folder.as_uri() for name, folder in stores.items()}
+    for name, url in urls.items():
+        async with fleet(url, f"ada-{name}") as coordinators:
+            await leader_of(coordinators)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "tenure.toml").write_text(f'url = "{urls["file"]}"\n[audit]\njson = true\n')
+
+    def audited(*arguments: str, **environment: str) -> str:
+        run = process(home, "audit", *arguments, **environment)
+        assert run.code == 0, run.err
+        return str(run.json()["timeline"][0]["leader"])  # --json comes from the file
+
+    assert audited() == "ada-file"
+    assert audited(TENURE_URL=urls["environment"]) == "ada-environment"
+    assert audited(urls["line"], TENURE_URL=urls["environment"]) == "ada-line"
+
+    other = tmp_path / "other.toml"
+    other.write_text(f'url = "{urls["line"]}"\nnamespace = "none"\n')
+    named = process(home, "--config", str(other), "audit")
+    assert named.code == 2
+    assert "no namespace 'none'" in named.err
+    assert process(home, "audit", "--namespace", "default", TENURE_CONFIG=str(other)).code == 0
+    assert process(home, "audit", TENURE_CONFIG=str(other), TENURE_NAMESPACE="default").code == 0
+
+
+def test_without_a_url_the_ways_to_give_one_are_told(tmp_path: Path, tenure: Tenure) -> None:
+    for name in ("status", "watch", "workers", "audit", "doctor", "gc", "step-down"):
+        told = tenure(name)
+        assert told.code == 2
+        assert told.out == ""
+        for way in ("argument URL", "TENURE_URL", "tenure.toml"):
+            assert way in told.err
+        assert len(told.err.splitlines()) == 1
+
+
+def test_a_broken_file_stops_what_reads_it_and_nothing_else(tmp_path: Path, tenure: Tenure) -> None:
+    (tmp_path / "tenure.toml").write_text("url = \n")
+    store = (tmp_path / "store").as_uri()
+    for arguments in (["status", store], ["audit", store], ["gc", store, "--dry-run"]):
+        told = tenure(*arguments)
+        assert (told.code, told.out) == (2, "")
+        assert told.err.startswith("tenure: tenure.toml, line 1, column 7: no TOML"), told.err
+    for arguments in (["--help"], ["--version"], ["status", "--help"], ["watch", "-h"], ["gc", "--help"]):
+        assert tenure(*arguments).code == 0
+    assert tenure("simulate", "--seeds", "1", "--minutes", "0.5").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[watch]\ninterval = '5'", "tenure: Invalid value for '--interval': '5' is no duration"),
+        ("[doctor]\nrounds = 0", "tenure: Invalid value for '--rounds': 0 is not in the range"),
+        ("url = 'http://x'", "tenure: store URL 'http://x' does not begin with one of"),
+        ('namespace = "a\\nb"', r"tenure: namespace is 'a\nb': give 1 to 64 printable characters"),
+    ],
+)
+def test_a_value_that_is_refused_says_that_it_came_from_the_file(
+    tmp_path: Path, tenure: Tenure, text: str, complaint: str
+) -> None:
+    (tmp_path / "tenure.toml").write_text(text)
+    name = "doctor" if "doctor" in text else "watch"
+    given = [] if text.startswith("url") else [(tmp_path / "store").as_uri()]
+    told = tenure(name, *given)
+    assert told.code == 2
+    assert told.err.startswith(complaint), told.err
+    assert "it comes from tenure.toml" in told.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_value_from_the_environment_says_so_and_shows_no_secret(tmp_path: Path, tenure: Tenure) -> None:
+    told = tenure("status", TENURE_URL="http://me:hidden@x/?secret_access_key=hidden")
+    assert told.code == 2
+    assert "it comes from the environment variable TENURE_URL" in told.err
+    assert "hidden" not in told.err
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path, tenure: Tenure) -> None:
+    told = tenure("--config", "none.toml", "status", "file:///nothing")
+    assert told.code == 2
+    assert "none.toml cannot be read (No such file or directory)" in told.err
+
+
+def test_timing_comes_from_the_file(tmp_path: Path, tenure: Tenure) -> None:
+    (tmp_path / "tenure.toml").write_text('[coordinator]\nlease = "6s"\n\n[plan]\njson = true\nworkers = 7\n')
+    from_file = tenure("plan", "--provider", "s3")
+    assert from_file.code == 0, from_file.err
+    line = tenure("--config", os.devnull, "plan", "--provider", "s3", "--lease", "6s", "--workers", "7", "--json")
+    assert from_file.json() == line.json()
+    assert from_file.json() != tenure("--config", os.devnull, "plan", "--provider", "s3", "--json").json()
+
+
+# Errors
+
+
+def test_a_stack_trace_only_if_it_is_asked_for(tmp_path: Path, tenure: Tenure) -> None:
+    missing = (tmp_path / "nothing").as_uri()
+    plain = tenure("status", missing)
+    assert plain.code == 2
+    assert len(plain.err.splitlines()) == 1
+    for arguments, environment in (
+        (["--debug", "status", missing], {}),
+        (["status", missing, "--debug"], {}),
+        (["status", missing], {"TENURE_DEBUG": "1"}),
+    ):
+        told = tenure(*arguments, **environment)
+        assert told.code == 2
+        assert "Traceback" in told.err
+        assert told.err.splitlines()[-1] == plain.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["statsu"], "there is no command 'statsu': did you mean status?"),
+        (["zzz"], "there is no command 'zzz': there are demo, doctor"),
+        (["status", "--jsno", "file:///x"], "--jsno"),
+        (["watch", "--interval", "1"], "500ms, 30s or 2m"),
+        (["watch", "--for", "0s", "file:///x"], "between"),
+        (["audit", "file:///x", "extra"], "extra"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_sentence(tenure: Tenure, arguments: list[str], complaint: str) -> None:
+    told = tenure(*arguments)
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith("tenure: ")
+    assert complaint in told.err
+    assert len(told.err.splitlines()) <= 2  # and where to find more
+
+
+def test_the_help_fits_80_columns_and_has_every_exit_code(tmp_path: Path, tenure: Tenure) -> None:
+    told = tenure("--help")
+    assert max(map(len, told.out.splitlines())) <= 80
+    for title in ("Try:", "Look:", "Act:", "Exit codes:", "Environment"):
+        assert title in told.out
+    order = [line.split()[0] for line in told.out.splitlines() if line.startswith("  ") and "  " in line.strip()]
+    assert order.index("demo") < order.index("status") < order.index("step-down")

@@ -1,0 +1,144 @@
+"""`tenure workers` as a person or a script meets it; and `tenure status` of fleets that are unlike others."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tenure.coordinator.layout import namespace_store, worker_key
+from tenure.coordinator.reading import MAX_WORKERS_READ, list_workers, read_worker_records
+from tenure.election.records import Worker, encode
+from tenure.errors import StoreUnavailable
+from tenure.store import NotModified, Stored, Version, open_store
+from tenure.store.memory import MemoryStore
+from tests.acceptance.fleet import fleet, leader_of
+from tests.acceptance.test_status import DEAD, command, plant
+
+
+@pytest.mark.req("OP-1")
+async def test_who_is_there_and_who_would_lead_next(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    async with fleet(url, "ada", "ben", "cyd", min_epoch_duration=0) as coordinators:
+        leader = await leader_of(coordinators)
+        others = sorted({"ada", "ben", "cyd"} - {leader})
+        run = await command("workers", url, "--json")
+        assert run.code == 0, run.err
+        found = run.json()
+        assert (found["leader"], found["epoch"], found["active"], found["workers_left_out"]) == (leader, 1, 3, 0)
+        assert [(each["worker_id"], each["rank"]) for each in found["workers"]] == [
+            (leader, None),
+            (others[0], 1),
+            (others[1], 2),
+        ]
+        assert all(each["active"] and each["healthy"] and each["started_at"] for each in found["workers"])
+        told = await command("workers", url)
+        assert told.code == 0
+        assert "3 of 3 workers of 'default' are active" in told.out
+        # The order that is shown is the one that is followed.
+        await coordinators[leader].step_down()
+        assert await leader_of(coordinators) == others[0]
+    gone = await command("workers", url)
+    assert gone.code == 1
+    assert "no workers" in gone.out
+
+
+@pytest.mark.parametrize("lease", [DEAD, None])
+async def test_what_the_dead_have_left_is_not_alive(tmp_path: Path, lease: object) -> None:
+    """Their records look fresh against each other; only that none is written again tells."""
+    url = tmp_path.as_uri()
+    released = encode(DEAD).replace(b'"ada"', b"null").replace(b'"uid":"u"', b'"uid":null')
+    await plant(url, encode(DEAD) if lease is not None else released, workers=("ada", "ben"))
+    run = await command("workers", url, "--json")
+    assert run.code == 1
+    assert [each["active"] for each in run.json()["workers"]] == [False, False]
+    believed = await command("workers", url, "--json", "--no-wait")
+    assert (believed.code, believed.json()["active"]) == (0, 2)
+
+
+async def test_a_lease_that_cannot_be_read_leaves_it_open(tmp_path: Path) -> None:
+    await plant(tmp_path.as_uri(), b"garbage")
+    run = await command("workers", tmp_path.as_uri(), "--json")
+    assert run.code == 2
+    assert run.json()["problem"]
+
+
+async def test_an_election_without_members_says_so(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    async with fleet(url, "ada", membership=False) as coordinators:
+        async with asyncio.timeout(30):
+            while not coordinators["ada"].is_leader():
+                await asyncio.sleep(0.02)
+        for name, code in (("status", 0), ("workers", 1)):
+            run = await command(name, url)
+            assert run.code == code
+            assert "election-only: no worker records" in run.out
+
+
+# Many of them
+
+
+class Busy(MemoryStore):
+    """Counts how much is read at once; may fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = self.most_at_once = self.reads = 0
+        self.failing = False
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+        self.reading += 1
+        self.reads += 1
+        self.most_at_once = max(self.most_at_once, self.reading)
+        try:
+            await asyncio.sleep(0)
+            if self.failing and self.reads == 40:
+                raise StoreUnavailable("no answer")
+            return await super().get(key, unless=unless)
+        finally:
+            self.reading -= 1
+
+
+async def crowd(store: Busy, workers: int) -> Busy:
+    for number in range(workers):
+        name = f"w{number:05}"
+        await store.put(worker_key(name), encode(Worker(write_id="w", worker_id=name, uid=name, ordinal=1)))
+    return store
+
+
+async def test_some_records_are_read_at_once_and_no_more_than_some() -> None:
+    store = await crowd(Busy(), 200)
+    found = await list_workers(store, 20.0)
+    assert len(found) == 200
+    assert [each.rank for each in found] == list(range(1, 201))
+    assert 16 <= store.most_at_once <= 32
+
+
+async def test_the_newest_are_read_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.coordinator.reading.MAX_WORKERS_READ", 10)
+    store = await crowd(Busy(), 13)
+    await store.put(worker_key("w00000"), encode(Worker(write_id="x", worker_id="w00000", uid="w", ordinal=1)))
+    found, left_out = await read_worker_records(store, 20.0)
+    assert (len(found), left_out) == (10, 3)
+    assert "w00000" in {each.worker_id for each in found}
+    assert MAX_WORKERS_READ == 5000
+
+
+async def test_a_store_that_fails_meanwhile_is_told_as_it_is() -> None:
+    store = await crowd(Busy(), 200)
+    store.failing = True
+    with pytest.raises(StoreUnavailable, match="no answer"):
+        await list_workers(store, 20.0)
+    assert store.reading == 0  # nothing goes on behind our back
+
+
+async def test_records_of_others_are_left_out(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    await plant(url, encode(DEAD), workers=("ada",))
+    async with open_store(url) as store:
+        inside = namespace_store(store, "default")
+        await inside.put(worker_key("ben"), b"{")
+        await inside.put(worker_key("cyd"), encode(Worker(write_id="w", worker_id="mallory", uid="u", ordinal=1)))
+    run = await command("workers", url, "--json", "--no-wait")
+    assert [each["worker_id"] for each in run.json()["workers"]] == ["ada"]
