@@ -14,14 +14,16 @@ from tenure.coordinator.lead import Lead
 from tenure.coordinator.lock import DistributedLock, Held
 from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.coordinator.service import GlobalCoordinatorService
-from tenure.database import Database, PluginStorage, Record, Resource, lead
+from tenure.database import Database, PluginStorage, Record, Resource, lead, terms
 from tenure.errors import (
+    ConfigError,
     Conflict,
     Fenced,
     LeadershipLost,
     LockLost,
     LockTimeout,
     RecordNotFound,
+    RequestRefused,
     TenureError,
     WorkerReplaced,
     WriteUnknown,
@@ -31,6 +33,7 @@ from tenure.plugins.supervisor import Child, Command, Context, CoordinatorCandid
 __all__ = [
     "Child",
     "Command",
+    "ConfigError",
     "Conflict",
     "Context",
     "CoordinatorCandidate",
@@ -51,6 +54,7 @@ __all__ = [
     "PluginStorage",
     "Record",
     "RecordNotFound",
+    "RequestRefused",
     "Resource",
     "Restart",
     "TenureError",
@@ -58,4 +62,5 @@ __all__ = [
     "WriteUnknown",
     "__version__",
     "lead",
+    "terms",
 ]

@@ -9,6 +9,7 @@
     ├── ForkedProcess                 a store or coordinator was used in a forked child
     ├── CoordinationError             leadership: lost, refused or not possible
     │   ├── LeadershipLost            this process no longer leads, or not for long enough
+    │   ├── LeadershipTimeout (TimeoutError)  this process did not come to lead in the time given
     │   ├── Fenced                    a newer epoch has written or claimed the object: nothing was written
     │   ├── NotFenced                 the object was not written through a leadership, or through another namespace's
     │   ├── WorkerReplaced            a newer process start uses this worker id
@@ -86,6 +87,10 @@ class CoordinationError(TenureError):
 
 class LeadershipLost(CoordinationError):
     """This process does not lead any more, or not for as long as was asked for."""
+
+
+class LeadershipTimeout(CoordinationError, TimeoutError):
+    """This process did not come to lead in the time given."""
 
 
 class Fenced(CoordinationError):

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
 TESTED = {
     "singleton_worker.py": "test_one_copy_works_and_another_goes_on_when_it_is_killed",
+    "blocking.py": "test_threads_take_turns_too",
     "plugin.py": "test_the_hooks_are_called_in_one_copy_and_its_successor_goes_on_where_it_ended",
     "supervised_service.py": "test_the_children_run_on_one_node_and_move_with_leadership",
     "lock.py": "test_two_take_turns_and_what_comes_late_is_refused",
@@ -198,6 +199,19 @@ def test_one_copy_works_and_another_goes_on_when_it_is_killed(copies: Copies, tm
     leader = copies.by_pid(first[1])
     leader.kill()
     leader.wait()
+    second = copies.until_line(rf"worker-(?!{first[1]})(\d+): epoch (\d+), item 2")
+    assert int(second[2]) > int(first[2])
+    copies.end(copies.by_pid(second[1]), signal.SIGTERM)
+    assert mixed_up(copies.lines()) == []
+
+
+def test_threads_take_turns_too(copies: Copies, tmp_path: Path) -> None:
+    url = (tmp_path / "bucket").as_uri()
+    for _ in range(2):
+        copies.start("blocking.py", url, "--seconds", "60")
+    copies.until(lambda lines: sum("waits for its turn" in line for line in lines) == 2)
+    first = copies.until_line(r"worker-(\d+): epoch (\d+), item 2")
+    copies.end(copies.by_pid(first[1]))
     second = copies.until_line(rf"worker-(?!{first[1]})(\d+): epoch (\d+), item 2")
     assert int(second[2]) > int(first[2])
     copies.end(copies.by_pid(second[1]), signal.SIGTERM)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import Any, Protocol, Self, TypeVar, cast, overload
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.config import CoordinatorConfig
@@ -328,3 +328,27 @@ async def lead(
         await coordinator.start()
         async with coordinator.leadership() as leadership:
             yield leadership
+
+
+async def terms(
+    url: str,
+    namespace: str = "default",
+    *,
+    config: CoordinatorConfig | None = None,
+    worker_id: str | None = None,
+) -> AsyncGenerator[Lead, None]:
+    """Lead, again and again: one `Lead` after another, for as long as the loop goes on.
+
+        async for lead in tenure.terms("s3://bucket/app"):
+            async with lead:        # cancelled, quietly, when this term ends; then comes the next one
+                await work(lead.epoch)
+
+    A body that ends by itself gives leadership back, and stands again. A loop that is left by `break` or an exception
+    while the program goes on is closed by `async with contextlib.aclosing(tenure.terms(url)) as terms:`, at once.
+    """
+    async with Database(url, worker_id=worker_id) as database:
+        coordinator = await database.get_global_coordinator(namespace, config=config)
+        await coordinator.start()
+        async with aclosing(cast("AsyncGenerator[Lead, None]", coordinator.terms())) as one_after_another:
+            async for leadership in one_after_another:
+                yield leadership

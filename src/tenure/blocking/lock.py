@@ -1,0 +1,140 @@
+"""A distributed lock, for threads."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from types import TracebackType
+
+from tenure.blocking.portal import Body, Portal
+from tenure.coordinator import lock as locks
+from tenure.errors import LockError, LockLost
+
+
+class Held:
+    """One grant of a lock, for threads. It ends once, for good, by itself when its deadline passes."""
+
+    def __init__(self, portal: Portal, held: locks.Held) -> None:
+        self._portal = portal
+        self._held = held
+
+    def __repr__(self) -> str:
+        return repr(self._held)
+
+    @property
+    def name(self) -> str:
+        return self._held.name
+
+    @property
+    def owner(self) -> str:
+        return self._held.owner
+
+    @property
+    def token(self) -> int:
+        """Higher than that of every holder before: have what you write to refuse a lower one."""
+        return self._held.token
+
+    @property
+    def ended(self) -> str | None:
+        """Why it is over; `None` while it is not."""
+        return self._held.ended
+
+    def is_held(self) -> bool:
+        """Is it held by us, now? Once false, never true again; always false in a forked child."""
+        return self._held.is_held()
+
+    def remaining(self) -> float:
+        """Seconds for which it is held even if no renewal gets through any more; 0.0: it is over."""
+        return self._held.remaining()
+
+    def ensure(self, seconds: float = 0.0) -> None:
+        """Go on only if it is certain to be held for `seconds` more; raises `LockLost` otherwise."""
+        self._portal.check_process()
+        self._held.ensure(seconds)
+
+    def renew(self) -> float:
+        """Renew it now, beside the renewals that come by themselves; gives `remaining()`."""
+        return self._portal.call(self._held.renew)
+
+    def release(self) -> bool:
+        """Give it back. True: it was ours until now. False: it had been lost, and another may have held it."""
+        if self._portal.is_closed:
+            self._portal.check_process()
+            return False  # it was given back, or lapsed, when the database was closed
+        return self._portal.call(self._held.release, goes_on=True)
+
+
+class Lock:
+    """A lock that at most one thread of the whole fleet holds, by name. Made by `Database.lock()`.
+
+        with db.lock("nightly-report", ttl=30) as held:
+            write_report(fencing_token=held.token)
+
+    It renews itself while the body runs. A body whose lock is lost is not interrupted: `held.ensure()` tells, and
+    `LockLost` is raised at the end. The object may be shared by threads; it is not reentrant.
+    """
+
+    def __init__(self, portal: Portal, lock: locks.DistributedLock, timeout: float | timedelta | None) -> None:
+        self._portal = portal
+        self._lock = lock
+        self._timeout = timeout
+        self._inside: dict[int, tuple[Held, Body]] = {}
+
+    def __repr__(self) -> str:
+        return repr(self._lock)
+
+    @property
+    def name(self) -> str:
+        return self._lock.name
+
+    def acquire(self, timeout: float | timedelta | None = None) -> Held:
+        """Wait until the lock is ours. It is then renewed until it is released, lost, or the process ends.
+
+        Raises `LockTimeout` after `timeout` seconds, and `LockError` if its record is damaged.
+        """
+        if threading.get_ident() in self._inside and not self._portal.is_forked:
+            raise LockError(
+                f"this thread holds lock {self.name!r} already, and would wait for itself: a lock is not reentrant; "
+                "pass the Held on to the code that needs it"
+            )
+        held = self._portal.call(lambda: self._lock.acquire(timeout), take_back=lambda held: held.release())
+        return Held(self._portal, held)
+
+    def try_acquire(self) -> Held | None:
+        """The lock, if it is free; `None` if somebody holds it. Raises `StoreError` if the store did not say."""
+        held = self._portal.call(self._lock.try_acquire, take_back=_give_back)
+        return None if held is None else Held(self._portal, held)
+
+    def __enter__(self) -> Held:
+        held = self.acquire(self._timeout)
+        body = Body(held._held.release)
+        self._inside[threading.get_ident()] = (held, body)
+        self._portal.enter(body)
+        held._held.on_loss(_nothing)  # says that a body runs under it: then it is not given back over its head
+        return held
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._portal.is_forked:
+            if kind is None:
+                self._portal.check_process()
+            return
+        held, body = self._inside.pop(threading.get_ident())
+        self._portal.leave(body)
+        why = None if held.is_held() else held.ended
+        was_ours = held.release()
+        if kind is None and not was_ours:
+            raise LockLost(
+                f"lock {self.name!r}, token {held.token}, was lost ({why or held.ended}) while this block ran, and "
+                "another may have held it before it was over"
+            )
+
+
+async def _give_back(held: locks.Held | None) -> None:
+    if held is not None:
+        await held.release()
+
+
+def _nothing() -> None:
+    """A thread cannot be cancelled."""
