@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tenure.plugins.supervisor.watchdog import children_of
 from tests.acceptance.command import tenure
 
 PATIENCE = 30.0
@@ -478,3 +481,123 @@ def test_systemd_is_told(start: Start, tmp_path: Path) -> None:
     assert any(line.startswith("STATUS=standing by") for line in told)
     assert any(line.startswith("STATUS=leading 'default', epoch 1: sh runs") for line in told)
     assert session.said.startswith("socket= usec=\n")  # it would talk to systemd in our name
+
+
+# What guards it is harmed; odd beginnings
+
+
+def watchdogs_below(parent: int) -> list[int]:
+    return [pid for pid in children_of(parent) if "watchdog.py" in " ".join(_words(Path(f"/proc/{pid}")))]
+
+
+def guards(session: Session) -> tuple[int, int]:
+    """The process that stands behind the watchdog, and the watchdog."""
+    for behind in watchdogs_below(session.process.pid):
+        for guard in watchdogs_below(behind):
+            return behind, guard
+    raise AssertionError("it has no watchdog")
+
+
+@pytest.mark.req("OP-2")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("which", ["behind", "watchdog", "both"])
+def test_a_program_whose_guard_was_harmed_is_started_again_by_its_policy(
+    which: str, number: signal.Signals, start: Start
+) -> None:
+    """And never is there a leader without a program."""
+    session = start("--restart", "on-failure", *sh(WAITS))
+    session.until_up()
+    first = session.until_event("started")
+    behind, guard = guards(session)
+    for pid in {"behind": (behind,), "watchdog": (guard,), "both": (behind, guard)}[which]:
+        os.kill(pid, number)
+    if (which, number) == ("behind", signal.SIGTERM):  # it heeds nobody, and waits for the watchdog
+        time.sleep(0.5)
+        assert alive(first["pid"])
+        return
+    session.until_up(2)
+    assert not alive(first["pid"])
+    assert session.until_event("started", 2)["epoch"] == 1
+    session.send(signal.SIGTERM)
+    assert session.code() == 143
+
+
+@pytest.mark.req("OP-2")
+def test_who_ignores_the_end_of_children_is_guarded_as_well(tmp_path: Path) -> None:
+    """SIGCHLD that is ignored is ignored after exec too."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    ticker = Path(__file__).parents[2] / "lab" / "ticker.py"
+    command = [sys.executable, "-m", "tenure", "run", (tmp_path / "store").as_uri(), "--lease", "3s", "--json", "--"]
+    command += [sys.executable, "-S", str(ticker), str(notes), "--daemon", "--bare", "--stubborn"]
+    run = subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not any(notes.iterdir()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        (note,) = notes.iterdir()
+        daemon = int(note.name.rpartition("-")[2])
+        (behind,) = watchdogs_below(run.pid)
+        (guard,) = watchdogs_below(behind)
+        run.send_signal(signal.SIGSTOP)
+        os.kill(guard, signal.SIGKILL)
+        while alive(daemon):
+            assert time.monotonic() < deadline, "nobody stood behind the watchdog"
+            time.sleep(0.02)
+    finally:
+        run.kill()
+        run.wait()
+
+
+def test_somebody_who_does_not_read_what_we_say_does_not_stop_us(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    os.set_blocking(write, True)
+    out = tmp_path / "out"
+    with out.open("wb") as output:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "tenure", "run", tmp_path.as_uri(), "--lease", "3s", *sh(WAITS)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=write,
+        )
+    os.close(write)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while "up" not in out.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        run.terminate()
+        assert run.wait(PATIENCE) == 143
+    finally:
+        run.kill()
+        os.close(read)
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_descriptors_are_survived(closed: tuple[int, ...], tmp_path: Path) -> None:
+    redirections = " ".join({0: "<&-", 1: ">&-", 2: "2>&-"}[each] for each in closed)
+    command = f'exec "{sys.executable}" -m tenure run "{tmp_path.as_uri()}" --lease 3s -- sh -c "cat; exit 4"'
+    done = subprocess.run(["sh", "-c", f"{command} {redirections}"], stdin=subprocess.DEVNULL, timeout=PATIENCE)
+    assert done.returncode == 4
+
+
+def test_a_url_too_many_is_not_shown_with_its_secret(tmp_path: Path) -> None:
+    run = tenure("run", tmp_path.as_uri(), "s3://b/p?access_key_id=AKIA&secret_access_key=hush-hush", "--", "true")
+    assert run.code == 125
+    assert "unexpected extra argument" in run.err
+    assert "hush" not in run.err
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="needs a PID namespace of its own")
+def test_the_first_process_of_a_container(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tenure", "run", tmp_path.as_uri(), "--lease", "3s", *sh("exit 5")]
+    inside = subprocess.run(["unshare", "-pf", "--mount-proc", *command], capture_output=True, timeout=PATIENCE)
+    assert inside.returncode == 5, inside.stderr
+    blind = subprocess.run(["unshare", "-pf", *command], capture_output=True, text=True, timeout=PATIENCE)
+    assert blind.returncode == 126
+    assert "/proc is not mounted, or belongs to another PID namespace" in blind.stderr

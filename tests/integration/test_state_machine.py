@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -35,6 +35,7 @@ from tenure.store import (
 
 T = TypeVar("T")
 
+ROUNDS = 10
 KEYS = ("a", "a/b", "a/b/c", "ab", "A", "b/x")
 FAULTS = Faults(lost_request=0.08, lost_reply=0.08, late_landing=0.08, repeated=0.08, failed_read=0.08, late_seconds=0)
 
@@ -208,7 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.run(self.faulty.drain())
 
 
-def explore(url: str, *, histories: int, steps: int, faults: Faults | None = None) -> Counter[str]:
+def explore(url: str, *, histories: int, steps: int, faults: Faults | None = None, dice: int = 0) -> Counter[str]:
     """Run random histories on the store at `url`; what was seen, by verb and outcome."""
     with asyncio.Runner() as runner:
 
@@ -222,13 +223,12 @@ def explore(url: str, *, histories: int, steps: int, faults: Faults | None = Non
             {"run": staticmethod(runner.run), "shared": store, "faults": faults, "seen": Counter()},
         )
         run_state_machine_as_test(
-            machine,
+            seed(dice)(machine),
             settings=settings(
                 max_examples=histories,
                 stateful_step_count=steps,
                 deadline=None,
                 database=None,
-                derandomize=True,  # what was seen is asserted below, and must not depend on luck
                 suppress_health_check=list(HealthCheck),
             ),
         )
@@ -259,11 +259,17 @@ def test_a_store_agrees_with_a_dictionary(kind: str, histories: int, url_of: Cal
 
 
 def test_a_faulty_store_agrees_with_one_of_two_dictionaries(url_of: Callable[[str], str]) -> None:
-    seen = explore(url_of("memory"), histories=100, steps=50, faults=FAULTS)
-    print(dict(sorted(seen.items())))
-    for wanted in (
+    wanted = [
         *(f"{verb}: {outcome.__name__}" for verb in ("create", "replace") for outcome in (Applied, Rejected, Unknown)),
         *(f"{verb}: had {what}happened" for verb in ("create", "replace", "put", "delete") for what in ("", "not ")),
         *("get: failed", "list: failed", "get: Stored", "get: NotModified"),
-    ):
-        assert seen[wanted], f"no history had {wanted!r}: {dict(seen)}"
+    ]
+    seen: Counter[str] = Counter()
+    # What a seed gives depends on what else is imported (Hypothesis takes constants from there), so one may miss some.
+    for dice in range(ROUNDS):
+        seen += explore(url_of("memory"), histories=50, steps=50, faults=FAULTS, dice=dice)
+        if dice and all(seen[each] for each in wanted):
+            break
+    print(dict(sorted(seen.items())))
+    for each in wanted:
+        assert seen[each], f"no history had {each!r}: {dict(seen)}"

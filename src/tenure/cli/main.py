@@ -30,6 +30,7 @@ from tenure.cli.transfer import transfer
 from tenure.cli.watch import watch
 from tenure.cli.workers import workers
 from tenure.errors import ConfigError, TenureError
+from tenure.store.url import redact
 
 EXIT_UNCLEAR = 2
 EXIT_INTERRUPTED = 130
@@ -188,7 +189,7 @@ def _asked_wrongly(error: click.UsageError) -> int:
     if isinstance(error, settings.Refusal):
         return _failed(f"tenure: {error.message}", code)
     origin = settings.where_from(error.ctx, getattr(error, "param", None))
-    sentence = f"tenure: {error.format_message()}" + (f" ({origin})" if origin else "")
+    sentence = f"tenure: {redact(error.format_message())}" + (f" ({origin})" if origin else "")
     hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx is not None else ""
     return _failed(sentence + hint, code)
 
@@ -201,10 +202,21 @@ def _failed(sentence: str, code: int = EXIT_UNCLEAR) -> int:
     return code
 
 
-def main() -> NoReturn:
+def _open_what_is_closed() -> None:
+    """Whoever started us may have closed 0, 1 or 2. What we open would take their numbers, and be written to."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.set_inheritable(descriptor, True)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
+        if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the process ends
+
+
+def main() -> NoReturn:
+    _open_what_is_closed()
     code = run(sys.argv[1:])
     # The interpreter is not taken down: obstore's threads may abort the process if they are busy meanwhile, and the
     # exit code would be lost.

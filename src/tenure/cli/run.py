@@ -131,7 +131,7 @@ def run(
     killed. It is given TENURE_EPOCH, TENURE_TOKEN, TENURE_NAMESPACE and TENURE_WORKER_ID. SIGTERM, SIGINT and SIGQUIT
     end it and then us; SIGHUP, SIGUSR1, SIGUSR2 and SIGWINCH are passed on.
 
-    Exit code: that of CMD (128 + n if signal n ended it); 0 if we were told to end while standing by; 75 with
+    Exit code: that of CMD (128 + n if signal n ended it); 0 if we were told to end while it did not run; 75 with
     --on-lost exit; 125 if tenure failed; 126 if CMD cannot be executed; 127 if it was not found.
 
     \b

@@ -173,7 +173,10 @@ class RunSession:
         await term.end()
         if self._term is term:
             self._term = None
-        if self._over.done() or self._asked_by is not None:
+        if self._over.done():
+            return
+        if self._asked_by is not None:
+            self._finish(0)  # asked to end, and leadership ended first, and the program with it
             return
         ended = f", and {self._program} has ended" if term.ran else ""
         what = "standing by" if self._plan.on_lost is OnLost.STAND else "giving up"
@@ -217,13 +220,13 @@ class RunSession:
         again, self._asked_by = self._asked_by is not None, number
         name = signal.Signals(number).name
         term = self._term
-        if term is None or self._over.done():
-            self._tell("stopping", f"{name}: leaving", signal=name)
+        if term is None or term.is_over or self._over.done():
             self._finish(0 if number == signal.SIGTERM else 128 + number)
+            self._tell("stopping", f"{name}: leaving", signal=name)
             return
+        term.ask_to_end(number, at_once=again)
         how = "is killed" if again else f"is told to end, and gets {self._plan.stop_within:g} s"
         self._tell("stopping", f"{name}: {self._program} {how}", signal=name)
-        term.ask_to_end(number, at_once=again)
 
     def _pass_on(self, number: int) -> None:
         if self._term is not None and self._term.pass_on(number):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import os
+import select
 from collections.abc import Callable
 from typing import Any
 
@@ -42,8 +43,13 @@ class Teller:
 
 
 def to_standard_error(line: str) -> None:
-    """Whole lines, whatever else writes there. Nobody who reads is no reason to end the program."""
+    """Whole lines, whatever else writes there. Who does not read is no reason to stand still: a line that there is no
+    room for is left out, and one that might not fit at once is cut."""
+    text = line.encode(errors="replace")
+    ready = select.poll()
     try:
-        os.write(2, line.encode(errors="replace") + b"\n")
+        ready.register(2, select.POLLOUT)
+        if ready.poll(0):
+            os.write(2, text[: select.PIPE_BUF - 1] + b"\n")
     except OSError:
         pass

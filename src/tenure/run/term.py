@@ -72,8 +72,9 @@ class Term:
         self._living.add_done_callback(lambda task: over(self._result(task)))
 
     @property
-    def runs(self) -> bool:
-        return self._process is not None
+    def is_over(self) -> bool:
+        """Nothing of it runs any more, or will."""
+        return self._living is not None and self._living.done()
 
     # Being told to end
 

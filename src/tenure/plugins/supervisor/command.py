@@ -161,8 +161,9 @@ class CommandProcess:
             raise ConfigError(
                 "stdin, stdout and stderr take a file descriptor, DEVNULL or None; for a pipe use os.pipe()"
             )
-        watched = self._watched = _spawn(command, env, deadline, background, (stdin, stdout, stderr))
-        _KEEPER.add(watched)
+        with _KEEPER.births:
+            watched = self._watched = _spawn(command, env, deadline, background, (stdin, stdout, stderr))
+            _KEEPER.add(watched)
         try:
             async with asyncio.timeout(START_WITHIN_SECONDS):
                 await asyncio.wrap_future(watched.started)
@@ -412,6 +413,7 @@ class _Watched:
 
     def _conclude(self) -> None:
         self._close()
+        _KEEPER.reap_orphans()
         if not self._is_told:
             self.end = End.UNWATCHED
         if self._not_started is not None:
@@ -449,6 +451,8 @@ class _Keeper:
         self._wake: tuple[int, int] | None = None
         self._knows_forks = False
         self._adopts_in: int | None = None
+        self.births = threading.Lock()
+        """Held while a watchdog is started, which is nobody's orphan."""
 
     def adopt(self) -> None:
         self._adopts_in = os.getpid()
@@ -457,8 +461,9 @@ class _Keeper:
         """What a watchdog that died has left to this process."""
         if self._adopts_in != os.getpid():
             return []
-        ours = {watched.watchdog_pid for watched in self._watched}
-        return [pid for pid in watchdog.children_of(os.getpid()) if pid not in ours]
+        with self.births:
+            ours = {watched.watchdog_pid for watched in self._watched}
+            return [pid for pid in watchdog.children_of(os.getpid()) if pid not in ours]
 
     def reap_orphans(self) -> None:
         for pid in self.orphans():
@@ -520,7 +525,7 @@ class _Keeper:
             return _FEED_SECONDS
 
     def _forget(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self.births = threading.Lock(), threading.Lock()
         for watched in self._watched:
             watched.abandon()
         if self._wake is not None:
@@ -554,6 +559,11 @@ def _spawn(
     program = command.argv[0]
     if not sys.executable:
         raise ConfigError(f"{program!r} needs a Python interpreter to watch it, and sys.executable is not set")
+    if _LINUX and not watchdog.shows_us():
+        raise ConfigError(
+            f"{program!r} cannot be watched: /proc is not mounted, or belongs to another PID namespace; mount it "
+            "(`unshare` does so with --mount-proc)"
+        )
     mark = new_id()
     environment = {**os.environ, **command.env, **env, watchdog.MARK: mark}
     for name, value in environment.items():
@@ -623,6 +633,8 @@ def _instants(deadline: Callable[[], float]) -> tuple[str | None, float]:
 
 
 def _why_not(program: str, stage: str, number: int) -> Exception:
+    if stage == "proc":
+        return ConfigError(f"{program!r} cannot be watched: /proc does not show this process; mount it")
     if stage == "cwd":
         return ConfigError(f"cwd of {program!r} cannot be entered: {os.strerror(number)}")
     if number in _CANNOT_RUN:

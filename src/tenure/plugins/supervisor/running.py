@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tenure.errors import CommandStillRunning, TenureError
 from tenure.plugins.supervisor.child import Command, Context, Runnable, Service, takes_context
-from tenure.plugins.supervisor.command import CommandProcess
+from tenure.plugins.supervisor.command import CommandProcess, End
 
 _log = logging.getLogger("tenure.supervisor")
 
@@ -239,6 +239,8 @@ class RunningCommand:
         code = await self._process.wait()
         if code:
             raise ChildFailed(f"it exited with {code}")
+        if self._process.end is not End.EXITED:
+            raise ChildFailed("it was ended, and not by its supervisor")
 
     async def stop(self, within: float) -> bool:
         if not self._begun:

@@ -139,6 +139,14 @@ def look_at(pid: int) -> Process | None:
         return None
 
 
+def shows_us() -> bool:
+    """Is this the /proc of our own PID namespace? One of another, or none, would hide the tree."""
+    try:
+        return os.readlink("/proc/self") == str(os.getpid())  # noqa: PTH115
+    except OSError:
+        return False
+
+
 def all_pids() -> list[int]:
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208
@@ -298,6 +306,9 @@ class Watchdog:
         self._terminated: set[int] = set()
 
     def run(self, argv: list[str], cwd: str, environment: dict[str, str]) -> None:
+        if LINUX and not shows_us():
+            self._say(f"failed proc {errno.ENOSYS}")
+            return
         self._reaps_tree = self._kernel.subreap()
         self._prepare()
         self._listen()
@@ -494,6 +505,8 @@ class Watchdog:
     def _terminate(self) -> None:
         """SIGTERM, once to each. The whole list first: one that ends sends its children up to us, who have looked."""
         fresh = [pid for pid in self._tree() if pid not in self._terminated]
+        if LINUX and self._code is None and self._command not in (*fresh, *self._terminated):
+            fresh.append(self._command)
         for pid in fresh:
             if send(pid, signal.SIGTERM):
                 send(pid, signal.SIGCONT)  # one that is stopped would never hear of it
@@ -503,11 +516,10 @@ class Watchdog:
         now = now_ns()[0]
         if self._killing_since_ns is None:
             self._killing_since_ns = now
-        if LINUX:
-            left = kill_each(self._tree(), frozenset({os.getsid(0)}))
-        else:
+        if self._command and self._code is None:  # not reaped, so its number is its own: whatever /proc shows
             send(-self._command, signal.SIGKILL)
-            left = [self._command]
+            send(self._command, signal.SIGKILL)
+        left = kill_each(self._tree(), frozenset({os.getsid(0)})) if LINUX else [self._command]
         if (now - self._killing_since_ns) / NANO > _REPORT_LEFT_AFTER and left and left != self._reported:
             self._reported = left
             self._say("left " + " ".join(str(pid) for pid in left[:_MAX_REPORTED]))
@@ -631,7 +643,10 @@ def stand_behind(control: int, report: int) -> None:
 def _keep_going(watchdog: int) -> None:
     """Returns when it was killed; ends this process when it has ended as it should."""
     while True:
-        pid, status = os.waitpid(-1, os.WUNTRACED)
+        try:
+            pid, status = os.waitpid(-1, os.WUNTRACED)
+        except ChildProcessError:
+            return
         if pid == watchdog and os.WIFSTOPPED(status):
             send(watchdog, signal.SIGCONT)
         elif pid == watchdog and status == 0:
@@ -668,6 +683,8 @@ def main(arguments: list[str]) -> None:
     environment.pop("LC_CTYPE", None)
     if locale.startswith("="):
         environment["LC_CTYPE"] = locale[1:]
+    # Whoever started us may have ignored it, and then nobody would be told of a child's end.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     stand_behind(control, report)
     watchdog = Watchdog(control, report, parent, terminate_within_ms / 1000, background == FOLLOW)
     watchdog.run(argv, cwd, environment)
