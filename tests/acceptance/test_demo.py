@@ -137,6 +137,7 @@ def test_a_demo_that_is_stopped_ends_the_frozen_too(tmp_path: Path, number: sign
 
 
 @linux
+@pytest.mark.slow
 def test_a_demo_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> None:
     """The frozen one hears nothing of a broken pipe."""
     demo, started = _with_a_frozen_leader(tmp_path)

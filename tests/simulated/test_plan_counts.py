@@ -70,23 +70,23 @@ def off(counted: Mapping[str, float], formula: Mapping[str, float]) -> dict[str,
     [
         ("fast", 1),
         ("fast", 2),
-        ("fast", 5),
+        pytest.param("fast", 5, marks=pytest.mark.slow),
         pytest.param("fast", 20, marks=pytest.mark.slow),
         ("standard", 1),
         ("standard", 2),
         ("standard", 5),
-        ("standard", 20),
+        pytest.param("standard", 20, marks=pytest.mark.slow),
         ("economical", 1),
         ("economical", 2),
-        ("economical", 5),
-        ("economical", 20),
+        pytest.param("economical", 5, marks=pytest.mark.slow),
+        pytest.param("economical", 20, marks=pytest.mark.slow),
         ("lease of 6 s", 2),
-        ("lease of 6 s", 5),
+        pytest.param("lease of 6 s", 5, marks=pytest.mark.slow),
         pytest.param("lease of 6 s", 20, marks=pytest.mark.slow),
-        ("election only", 1),
+        pytest.param("election only", 1, marks=pytest.mark.slow),
         ("election only", 2),
         ("election only", 5),
-        ("election only", 20),
+        pytest.param("election only", 20, marks=pytest.mark.slow),
         ("no jitter", 5),
         ("standby looks at heartbeats", 5),
     ],
@@ -181,11 +181,11 @@ def replaced(config: CoordinatorConfig, workers: int, seed: int, *, politely: bo
 @pytest.mark.parametrize(
     ("name", "workers"),
     [
-        ("standard", 3),
+        pytest.param("standard", 3, marks=pytest.mark.slow),
         ("fast", 3),
-        ("economical", 3),
+        pytest.param("economical", 3, marks=pytest.mark.slow),
         ("election only", 3),
-        ("standard", 1),
+        pytest.param("standard", 1, marks=pytest.mark.slow),
         pytest.param("election only", 1, marks=pytest.mark.slow),
         pytest.param("election only", 20, marks=pytest.mark.slow),
         pytest.param("economical", 20, marks=pytest.mark.slow),
@@ -210,7 +210,9 @@ def _fits(seen: list[float], told: Failover) -> bool:
 
 
 @pytest.mark.req("OP-4")
-@pytest.mark.parametrize(("name", "workers"), [("standard", 3), ("election only", 3)])
+@pytest.mark.parametrize(
+    ("name", "workers"), [("standard", 3), pytest.param("election only", 3, marks=pytest.mark.slow)]
+)
 def test_a_leader_that_stops_is_replaced_as_told(name: str, workers: int) -> None:
     config = CONFIGS[name]
     seen = [replaced(config, workers, seed, politely=True) for seed in range(1, TRIALS + 1)]
