@@ -115,7 +115,8 @@ async def trials(url: str, folder: Path, harm: Harm, program: tuple[str, ...], s
 async def test_two_programs_never_overlap(
     harm: Harm, program: str, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
-    count = TRIALS if program in ("plain", "daemon") else TRIALS // 4
+    often = harm in (freeze, kill, kill_watchdog) and program in ("plain", "daemon")
+    count = TRIALS if often else TRIALS // 4
     each = count // CLUSTERS
     results = await asyncio.gather(
         *(
