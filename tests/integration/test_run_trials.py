@@ -54,8 +54,8 @@ async def freeze_and_kill_watchdog(cluster: RunCluster, leader: Life) -> None:
 
 async def kill_with_watchdog(cluster: RunCluster, leader: Life) -> None:
     _, guard = cluster.guards(leader.worker)
-    cluster.send(leader.worker, signal.SIGKILL)
     os.kill(guard, signal.SIGKILL)
+    cluster.send(leader.worker, signal.SIGKILL)
 
 
 async def freeze_both(cluster: RunCluster, leader: Life) -> None:
