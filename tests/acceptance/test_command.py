@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from tenure.cli.main import cli, run
 from tenure.cli.settings import load
 from tenure.cli.view import Kind
 from tenure.coordinator.audit import FindingKind, TermEnd
+from tenure.election.records import encode
 from tests.acceptance.command import tenure
+from tests.acceptance.test_status import DEAD, plant
 
 COMMANDS = tuple(cli.commands)
 ROOT = Path(__file__).parents[2]
@@ -69,6 +72,37 @@ def test_a_reader_that_leaves_is_no_error_worth_words(tmp_path: Path) -> None:
     line = f"{sys.executable} -m tenure simulate --help | true; {sys.executable} -m tenure --help >&-"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_is_not_told_that_nobody_leads(tmp_path: Path) -> None:
+    """1 would mean that. The lease is held, and only the words could not be written."""
+    asyncio.run(plant(tmp_path.as_uri(), encode(DEAD)))
+    for arguments in ("", "--json"):
+        command = f"{sys.executable} -m tenure status --no-wait {arguments} {tmp_path.as_uri()}"
+        line = f"{command} | true; echo ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+@pytest.mark.parametrize("module", ["tenure.cli.main", "tenure.cli.watch"])
+def test_an_interrupt_while_it_is_imported_is_no_traceback(module: str) -> None:
+    script = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from tenure.cli import main\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_function_and_the_module_of_that_name() -> None:
+    script = (
+        "import tenure.cli.main, sys; from tenure.cli import main; assert main is sys.modules['tenure.cli.main'].main"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_nothing_happens_on_import() -> None:

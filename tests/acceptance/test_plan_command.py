@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 import socket
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from tenure.cli.plan import show
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.plan import Circumstances, make_plan
 from tests.acceptance.command import tenure
@@ -87,11 +90,23 @@ def test_keys_and_versions_cost_extra() -> None:
     assert "old versions" in shown
 
 
+def test_a_narrow_terminal_has_every_column() -> None:
+    console = Console(width=40, file=io.StringIO(), force_terminal=True, color_system=None)
+    show(make_plan(CoordinatorConfig(), Circumstances(workers=5)), console)
+    assert isinstance(console.file, io.StringIO)
+    told = console.file.getvalue()
+    assert "…" not in told
+    first = "".join(line[1:7].strip() for line in told.partition("What changes it most")[2].splitlines())
+    assert "heartbeat_interval" in first
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("--workers", "0"), "--workers"),
         (("--latency", "50"), "500ms, 30s or 2m"),
+        (("--latency", "40s"), "must be under request_timeout, here 3.75 s"),
+        (("--latency", "3750ms"), "must be under request_timeout, here 3.75 s"),
         (("--versioned", "0"), "--versioned"),
         (("--provider", "ibm"), "--provider"),
         (("--preset", "fast", "--lease", "3s"), "--preset and --lease"),

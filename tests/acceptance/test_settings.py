@@ -152,7 +152,54 @@ def test_timing_comes_from_the_file(tmp_path: Path, tenure: Tenure) -> None:
     assert from_file.json() != tenure("--config", os.devnull, "plan", "--provider", "s3", "--json").json()
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('preset = "fast"\nlease = "3s"', "tenure.toml: [coordinator] has both preset and lease: keep one of them"),
+        ('lease = "3"', "lease is '3' in tenure.toml: give a duration"),
+        ('preset = "x"', "preset is 'x' in tenure.toml: it must be one of fast"),
+        ('heartbeat_interval = "x"', "tenure.toml, [coordinator]: heartbeat_interval is 'x': give a number and its"),
+        ('heartbeat_interval = "20s"', "(heartbeat_interval: from [coordinator] of tenure.toml)"),
+        ("membership = false", "membership is not set in this way: use membership in [run] or [plan]"),
+        (f'heartbeat_interval = "{"x" * 5000}"', "heartbeat_interval is 'xxx"),
+    ],
+)
+def test_timing_that_cannot_be_says_that_it_is_the_file_s(
+    tmp_path: Path, tenure: Tenure, text: str, complaint: str
+) -> None:
+    (tmp_path / "tenure.toml").write_text(f"[coordinator]\n{text}\n")
+    told = tenure("plan")
+    assert (told.code, told.out) == (2, "")
+    assert complaint in told.err
+    assert len(told.err) < 500
+
+
+def test_what_the_command_line_says_is_not_put_on_the_file(tmp_path: Path, tenure: Tenure) -> None:
+    (tmp_path / "tenure.toml").write_text('[coordinator]\nlease = "6s"\nheartbeat_interval = "2s"\n')
+    told = tenure("plan", "--set", "heartbeat_interval=20s")
+    assert told.code == 2
+    assert "tenure.toml" not in told.err
+    (tmp_path / "tenure.toml").write_text("[plan]\nmembership = false\njson = true\n")
+    assert tenure("plan").json()["config"]["membership"] is False
+
+
 # Errors
+
+
+@pytest.mark.parametrize("name", ["status", "audit", "doctor", "run"])
+def test_a_file_where_a_directory_should_be(tmp_path: Path, tenure: Tenure, name: str) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        told = tenure(name, place.as_uri(), *(["--", "true"] if name == "run" else []))
+        assert told.code == (125 if name == "run" else 2)
+        assert f"{tmp_path / 'file'} is not a directory" in told.err
+
+
+def test_a_demo_where_nothing_can_be_written_says_what_to_do(tenure: Tenure) -> None:
+    told = tenure("demo", "--store", "file:///proc/x")
+    assert told.code == 2
+    assert "cannot play below /proc/x" in told.err
+    assert "no --store" in told.err
 
 
 def test_a_stack_trace_only_if_it_is_asked_for(tmp_path: Path, tenure: Tenure) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tenure.coordinator.layout import STATE, namespace_store, worker_key
-from tenure.election.records import State, Worker, encode
+from tenure.cli.main import run
+from tenure.cli.status import Patience, exit_code, look
+from tenure.clock import Reading
+from tenure.coordinator.layout import METADATA, STATE, namespace_store, worker_key
+from tenure.coordinator.reading import read_worker_timeout
+from tenure.election.records import Handoff, Metadata, Refusal, State, Worker, encode
 from tenure.store import open_store
+from tenure.store.memory import MemoryStore
 from tests.acceptance.command import Run, tenure
 from tests.acceptance.fleet import fleet, leader_of
 from tests.acceptance.test_doctor import files_of
@@ -149,3 +155,126 @@ def test_a_store_that_is_not_there_is_not_judged() -> None:
     assert run.code == 2
     assert run.err.startswith("tenure: ")
     assert run.out == ""
+
+
+# What nobody should have written
+
+EVIL = "e\x1b]0;pwned\x07\x1b[31mvil\nFAKE  elected\u202e\x9b"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--no-wait"],
+        ["status"],
+        ["workers", "--no-wait"],
+        ["watch", "--for", "1500ms", "--interval", "100ms"],
+        ["step-down", "--timeout", "300ms"],
+        ["transfer", "--to", "ben", "--timeout", "300ms"],
+    ],
+)
+def test_what_the_bucket_holds_cannot_act_upon_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    state = msgspec.structs.replace(
+        DEAD,
+        leader_id=EVIL,
+        elected_at=EVIL,
+        mandate_ends_at=EVIL,
+        refusal=Refusal(request_id="q", reason=EVIL),
+        handoff=Handoff(request_id="r", epoch=7, by=EVIL) if "transfer" in arguments else None,
+    )
+    for more in ([], ["--json"]):
+        asyncio.run(plant(tmp_path.as_uri(), encode(state), workers=(EVIL, "ben")))
+        run([*arguments, *more, tmp_path.as_uri()])
+        said = capfd.readouterr()
+        told = said.out + said.err
+        assert "FAKE" in told
+        assert all(each == "\n" or each.isprintable() for each in told), told
+        assert not any(line.startswith("FAKE") for line in told.splitlines())
+        if more and arguments[0] != "watch":
+            json.loads(said.out)
+
+
+class Jumping:
+    """A clock that does not wait, and counts for how long it would have."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def read(self) -> Reading:
+        ns = int(self.seconds * 1e9)
+        return Reading(ns, ns, ns, ns)
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds += max(seconds, 0.0)
+        await asyncio.sleep(0)
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("released", [False, True])
+async def test_no_record_can_make_it_wait_for_longer_than_the_longest_lease(released: bool) -> None:
+    store, clock = MemoryStore(), Jumping()
+    gone = {"leader_id": None, "uid": None} if released else {}
+    await store.put(STATE, encode(msgspec.structs.replace(DEAD, lease_duration_ms=DAY_MS, **gone)))
+    await store.put(METADATA, founded(DAY_MS))
+    await store.put(worker_key("ben"), encode(Worker(write_id="w", worker_id="ben", uid="u", ordinal=1)))
+    said: list[str] = []
+    found = await look(store, "default", Patience.UNTIL_SURE, clock, said.append)
+    assert 600 < clock.seconds < 700
+    assert "661 s" in said[0]
+    assert found.problem is not None
+    assert found.workers_unclear
+    assert exit_code(found) == (1 if released else 2)  # one that was released is nobody's
+    assert found.leader is None
+
+
+async def test_a_lease_of_600_seconds_is_watched_to_its_end() -> None:
+    store, clock = MemoryStore(), Jumping()
+    await store.put(STATE, encode(msgspec.structs.replace(DEAD, lease_duration_ms=600_000)))
+    found = await look(store, "default", Patience.UNTIL_SURE, clock)
+    assert (exit_code(found), found.unclear) == (1, False)
+    assert found.problem is not None
+    assert "it has lapsed" in found.problem
+
+
+def test_what_is_waited_for_is_told_without_a_terminal_too_if_it_takes_long(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(plant(tmp_path.as_uri(), encode(DEAD)))
+    assert run(["status", tmp_path.as_uri()]) == 1
+    assert capfd.readouterr().err == ""
+    monkeypatch.setattr("tenure.cli.status._SILENT_SECONDS", 0.1)
+    assert run(["status", tmp_path.as_uri()]) == 1
+    assert capfd.readouterr().err.startswith("watching the lease for a renewal, for 1 s at most")
+
+
+def founded(worker_timeout: int) -> bytes:
+    return encode(
+        Metadata(write_id="w", drift=0.01, longest_lease_ms=1000, trim_delay_ms=1000, timing={"worker_timeout": 77})
+    ).replace(b"77", str(worker_timeout).encode())
+
+
+@pytest.mark.parametrize("worker_timeout", [10**400, 10**15, -5, 0])
+def test_a_worker_timeout_that_cannot_be_is_not_believed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], worker_timeout: int
+) -> None:
+    async def prepare() -> float | None:
+        await plant(tmp_path.as_uri(), encode(DEAD), workers=("ada",))
+        async with open_store(tmp_path.as_uri()) as store:
+            await namespace_store(store, "default").put(METADATA, founded(worker_timeout))
+            return await read_worker_timeout(namespace_store(store, "default"))
+
+    assert asyncio.run(prepare()) is None
+    for arguments, code in ((["status", "--no-wait"], 0), (["watch", "--for", "300ms"], 0), (["workers"], 1)):
+        assert run([*arguments, tmp_path.as_uri()]) == code
+        assert capfd.readouterr().err == ""
+
+
+def test_a_version_of_thousands_of_digits_is_not_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    body = encode(msgspec.structs.replace(DEAD, schema_version=99)).replace(b"99", b"9" * 4000)
+    asyncio.run(plant(tmp_path.as_uri(), body))
+    assert run(["status", tmp_path.as_uri()]) == 2
+    assert len(capfd.readouterr().out) < 500

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from tenure.cli.status import show as show_status
+from tenure.cli.workers import show as show_workers
 from tenure.coordinator.layout import namespace_store, worker_key
-from tenure.coordinator.reading import MAX_WORKERS_READ, list_workers, read_worker_records
-from tenure.election.records import Worker, encode
+from tenure.coordinator.reading import MAX_WORKERS_READ, Status, WorkerStatus, list_workers, read_worker_records
+from tenure.election.records import MAX_RECORD_BYTES, Worker, encode
 from tenure.errors import StoreUnavailable
 from tenure.store import NotModified, Stored, Version, open_store
 from tenure.store.memory import MemoryStore
 from tests.acceptance.fleet import fleet, leader_of
 from tests.acceptance.test_status import DEAD, command, plant
+
+STARTED = "2026-05-01T12:00:00.000+00:00"
 
 
 @pytest.mark.req("OP-1")
@@ -119,9 +126,9 @@ async def test_the_newest_are_read_and_the_rest_is_counted(monkeypatch: pytest.M
     monkeypatch.setattr("tenure.coordinator.reading.MAX_WORKERS_READ", 10)
     store = await crowd(Busy(), 13)
     await store.put(worker_key("w00000"), encode(Worker(write_id="x", worker_id="w00000", uid="w", ordinal=1)))
-    found, left_out = await read_worker_records(store, 20.0)
-    assert (len(found), left_out) == (10, 3)
-    assert "w00000" in {each.worker_id for each in found}
+    found = await read_worker_records(store, 20.0)
+    assert (len(found.workers), found.left_out) == (10, 3)
+    assert "w00000" in {each.worker_id for each in found.workers}
     assert MAX_WORKERS_READ == 5000
 
 
@@ -133,7 +140,7 @@ async def test_a_store_that_fails_meanwhile_is_told_as_it_is() -> None:
     assert store.reading == 0  # nothing goes on behind our back
 
 
-async def test_records_of_others_are_left_out(tmp_path: Path) -> None:
+async def test_records_of_others_are_left_out_and_counted(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     await plant(url, encode(DEAD), workers=("ada",))
     async with open_store(url) as store:
@@ -141,4 +148,75 @@ async def test_records_of_others_are_left_out(tmp_path: Path) -> None:
         await inside.put(worker_key("ben"), b"{")
         await inside.put(worker_key("cyd"), encode(Worker(write_id="w", worker_id="mallory", uid="u", ordinal=1)))
     run = await command("workers", url, "--json", "--no-wait")
-    assert [each["worker_id"] for each in run.json()["workers"]] == ["ada"]
+    found = run.json()
+    assert [each["worker_id"] for each in found["workers"]] == ["ada"]
+    assert found["workers_unreadable"] == 2
+    assert found["first_unreadable"] == min(worker_key("ben"), worker_key("cyd"))
+
+
+async def test_where_no_record_can_be_read_it_is_not_said_that_there_are_none(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    await plant(url, encode(DEAD))
+    async with open_store(url) as store:
+        inside = namespace_store(store, "default")
+        await inside.put(worker_key("ben"), b"{")
+        await inside.put(worker_key("big"), b" " * (MAX_RECORD_BYTES + 1))
+    for name in ("workers", "status"):
+        run = await command(name, url, "--no-wait")
+        assert "2 objects are no record of a worker and left out: workers/" in run.out
+        assert "election-only" not in run.out
+    assert (await command("status", url, "--no-wait", "--json")).json()["workers_unreadable"] == 2
+
+
+# Room
+
+
+def members(*names: str) -> Status:
+    return Status(
+        namespace="default",
+        leader=names[0],
+        epoch=3,
+        lease_seconds=15.0,
+        lease_remaining_seconds=9.0,
+        workers=tuple(
+            WorkerStatus(name, 1234.0, True, 100, True, name == names[0], rank=None, started_at=STARTED)
+            for name in names
+        ),
+        successor=None,
+        elected_at=STARTED,
+        mandate_ends_at=STARTED,
+        renewals=7,
+        problem=None,
+    )
+
+
+def drawn(show: Callable[[Console], None], width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None, highlight=False)
+    show(console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_names_that_workers_are_given_by_default_are_never_cut() -> None:
+    names = ("worker-1700000000000-0a1b2c00", "worker-1700000000001-0a1b2c01")
+    found = members(*names)
+    for show in (lambda console: show_status(found, console), lambda console: show_workers(found, 2, console)):
+        for width in (80, 120):
+            told = drawn(show, width)
+            assert all(name in told for name in names), told
+            assert "…" not in told
+            assert ("started" in told) is (width == 120)  # what is least missed goes first
+        for width in (20, 40, 60):
+            told = drawn(show, width)
+            table = [line for line in told.splitlines() if line.startswith("│")]
+            letters = "".join(line.split("│")[1].strip() for line in table)
+            assert all(name in letters for name in names), told  # folded
+
+
+async def test_what_is_not_read_on_a_terminal_is_as_wide_as_it_is(tmp_path: Path) -> None:
+    names = tuple(f"worker-{number}-" + "x" * 100 for number in range(2))
+    await plant(tmp_path.as_uri(), encode(DEAD), workers=names)
+    for name in ("workers", "status"):
+        run = await command(name, tmp_path.as_uri(), "--no-wait", COLUMNS="40")
+        assert all(each in run.out for each in names)
+        assert "started" in run.out

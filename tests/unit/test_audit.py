@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
+from rich.console import Console
 
+from tenure.cli.audit import show
 from tenure.clock import SYSTEM_CLOCK, Reading
 from tenure.coordinator import audit as module
-from tenure.coordinator.audit import Audit, FindingKind, TermEnd, audit
-from tenure.coordinator.layout import METADATA, STATE, term_key
-from tenure.election.records import MAX_RECORD_BYTES, Metadata, Record, State, Term, encode
+from tenure.coordinator.audit import Audit, Finding, FindingKind, TermEnd, audit
+from tenure.coordinator.layout import MEMBERS, METADATA, STATE, term_key
+from tenure.election.records import MAX_RECORD_BYTES, Members, Metadata, Record, State, Term, encode
 from tenure.errors import SchemaTooNew, StoreUnavailable
 from tenure.store import Entry, NotModified, Stored, Version
 from tenure.store.memory import MemoryStore
@@ -39,6 +42,14 @@ def lease(epoch: int, **changes: object) -> State:
         renewals=3,
     )
     return msgspec.structs.replace(whole, **changes)
+
+
+def released(epoch: int, by: str | None, **changes: object) -> State:
+    return lease(epoch, leader_id=None, uid=None, previous_leader=by, **changes)
+
+
+def members(epoch: int) -> Members:
+    return Members(write_id="m", epoch=epoch, version=1, members=())
 
 
 class Impatient:
@@ -110,10 +121,11 @@ async def test_a_whole_history_is_right(terms: int) -> None:
 
 
 async def test_a_released_lease_and_one_that_is_not_recorded_yet_are_right() -> None:
-    released = lease(4, leader_id=None, uid=None, previous_leader="ben")
-    assert await found(await bucket(4, released)) == []
-    assert await found(await bucket(4, lease(5))) == []
-    assert await found(await bucket(0, lease(1))) == []
+    assert await found(await bucket(4, released(4, "ben"))) == []
+    assert await found(await bucket(4, lease(5, renewals=0))) == []
+    assert await found(await bucket(0, lease(1, renewals=0))) == []
+    # A winner that was asked to stop before its term was on record gives the lease away, once.
+    assert await found(await bucket(4, released(5, "cyd", renewals=1))) == []
 
 
 async def test_a_new_namespace_and_one_that_does_not_exist() -> None:
@@ -185,7 +197,7 @@ async def test_an_unreadable_record_is_found(body: bytes) -> None:
 )
 async def test_a_foreign_object_is_found_and_counted_once(name: str) -> None:
     # The lease is ahead of the record, so that the end of the listing is read twice.
-    store = await bucket(5, lease(6))
+    store = await bucket(5, lease(6, renewals=0))
     await store.put(f"terms/{name}", b"hello")
     result = await audit(store, "default", Impatient())
     assert [(each.kind, each.key) for each in result.findings] == [(FindingKind.FOREIGN, f"terms/{name}")]
@@ -232,17 +244,139 @@ async def test_an_old_record_that_names_another_leader_is_found() -> None:
     assert [(each.kind, each.key) for each in result.findings] == [(FindingKind.TWO_LEADERS, term_key(3))]
     assert "'mallory'" in result.findings[0].detail
     assert "'ada'" in result.findings[0].detail
-    # What its winner did not write, or what came after damage, proves nothing.
+    # Also of a term that nobody led, if it names its winner.
     await store.write(term_key(3), term(3, leader_id="mallory", unconfirmed=True))
+    assert await found(store) == [FindingKind.TWO_LEADERS]
+    await store.write(term_key(3), term(3, leader_id=None, uid=None, grant_id="unknown", unconfirmed=True))
     assert await found(store) == []
+    # What came after damage proves nothing.
     await store.write(term_key(3), term(3, leader_id="mallory", previous_leader=LEADERS[2]))
     await store.write(term_key(4), term(4, after_damage=True, previous_leader=None))
     assert await found(store) == []
 
 
+@pytest.mark.req("EL-18")
+@pytest.mark.parametrize("own", [None, term(5, unconfirmed=True)])
+async def test_the_lease_is_the_witness_where_its_winner_has_noted_nothing(own: Term | None) -> None:
+    for previous, expected in (("ben", []), ("mallory", [FindingKind.TWO_LEADERS])):
+        store = await bucket(4, lease(5, renewals=0, previous_leader=previous))
+        if own is not None:
+            await store.write(term_key(5), own)
+        result = await audit(store, "default", Impatient())
+        assert [each.kind for each in result.findings] == expected
+        assert {each.key for each in result.findings} <= {term_key(4)}
+
+
+@pytest.mark.req("EL-18")
+@pytest.mark.parametrize(
+    "held",
+    [lease(5, renewals=1), released(5, "cyd", renewals=2), released(5, "cyd", renewals=1, successor="ada"), lease(5)],
+)
+async def test_the_newest_term_is_missed_once_it_was_led(held: State) -> None:
+    store = await bucket(5, held)
+    assert await found(store) == []
+    await store.delete(term_key(5))
+    result = await audit(store, "default", clock := Impatient())
+    assert [(each.kind, each.key) for each in result.findings] == [(FindingKind.MISSING, term_key(5))]
+    assert clock.slept > 0
+    late = Impatient(lambda: store.write(term_key(5), term(5)))
+    assert await found(store, late) == []
+
+
+@pytest.mark.req("EL-18")
+@pytest.mark.parametrize("held", [lease(5, renewals=0), released(5, "cyd", renewals=1)])
+async def test_the_newest_term_is_missed_if_its_leader_wrote_the_members(held: State) -> None:
+    store = await bucket(4, held)
+    await store.write(MEMBERS, members(4))
+    assert await found(store) == []
+    await store.write(MEMBERS, members(5))
+    assert await found(store) == [FindingKind.MISSING]
+
+
+@pytest.mark.req("EL-18")
+async def test_two_leaders_are_found_after_the_newest_was_released() -> None:
+    store = await bucket(5, released(5, "cyd"))
+    assert await found(store) == []
+    await store.write(term_key(5), term(5, leader_id="mallory", uid="u"))
+    result = await audit(store, "default", Impatient())
+    assert [(each.kind, each.key) for each in result.findings] == [(FindingKind.LEASE_DIFFERS, STATE)]
+    assert "'cyd'" in result.findings[0].detail
+    assert "'mallory'" in result.findings[0].detail
+    # Whoever gives a lease away leaves its name in it.
+    assert await found(await bucket(5, released(5, None))) == [FindingKind.LEASE_DIFFERS]
+
+
+async def test_a_released_lease_and_a_successor_that_noted_it_agree() -> None:
+    """The successor had seen no uid any more; or had seen one, and then the lease was given away after all."""
+    for uid in (None, "u-cyd"):
+        store = await bucket(4, released(5, "cyd", renewals=1))
+        await store.write(term_key(5), term(5, unconfirmed=True, uid=uid))
+        assert await found(store) == []
+        await store.write(term_key(5), term(5, unconfirmed=True, uid=uid, leader_id="mallory"))
+        assert await found(store) == [FindingKind.LEASE_DIFFERS]
+    await store.write(term_key(5), term(5, unconfirmed=True, leader_id=None, uid=None, grant_id="unknown"))
+    assert await found(store) == []
+
+
+@pytest.mark.req("EL-18")
+async def test_members_of_a_later_epoch_are_a_witness() -> None:
+    # The lease and all terms are gone.
+    store = Bucket()
+    await store.write(MEMBERS, members(3))
+    result = await audit(store, "default", Impatient())
+    assert result.founded
+    assert [(each.kind, each.key) for each in result.findings] == [
+        (FindingKind.LEASE_MISSING, STATE),
+        (FindingKind.MISSING, term_key(1)),
+    ]
+    # The lease and the newest terms were put back together.
+    for held in (lease(2), released(2, "cyd")):
+        store = await bucket(2, held)
+        await store.write(MEMBERS, members(4))
+        result = await audit(store, "default", Impatient())
+        assert [(each.kind, each.key) for each in result.findings] == [
+            (FindingKind.LEASE_BEHIND, STATE),
+            (FindingKind.MISSING, term_key(3)),
+        ]
+        assert "epochs 3 to 4 are not on record" in result.findings[1].detail
+    # An epoch that was put back, and lost its own term as well.
+    await store.delete(term_key(2))
+    result = await audit(store, "default", Impatient())
+    assert [each.kind for each in result.findings] == [FindingKind.LEASE_BEHIND, FindingKind.MISSING]
+    assert "epochs 2 to 4 are" in result.findings[1].detail
+
+
+async def test_members_of_an_older_epoch_or_unreadable_ones_say_nothing() -> None:
+    store = await bucket(3, lease(3))
+    for body in (encode(members(1)), encode(members(3)), b"", b"{", b'{"epoch": 9}'):
+        await store.put(MEMBERS, body)
+        assert await found(store) == []
+    await store.write(MEMBERS, msgspec.structs.replace(members(3), schema_version=2))
+    with pytest.raises(SchemaTooNew, match=r"members\.json was written by a newer tenure"):
+        await audit(store, "default", Impatient())
+
+
+async def test_members_that_are_written_during_the_audit_are_no_finding() -> None:
+    store = await bucket(3, lease(3))
+    await store.write(MEMBERS, members(3))
+
+    async def next_leader() -> None:
+        await store.write(STATE, lease(4))
+        await store.write(term_key(4), term(4))
+        await store.write(MEMBERS, members(4))
+
+    store.after_lease.append(next_leader)
+    result = await audit(store, "default", clock := Impatient())
+    assert result.ok, result.findings
+    assert clock.slept == 0
+
+
 async def test_a_lease_above_its_history_is_found() -> None:
     assert await found(await bucket(5, lease(7))) == [FindingKind.LEASE_AHEAD]
     assert await found(await bucket(0, lease(2))) == [FindingKind.LEASE_AHEAD]
+    for renewals, absent in ((0, "epoch 6 is not"), (1, "epochs 6 to 7 are not")):
+        result = await audit(await bucket(5, lease(7, renewals=renewals)), "default", Impatient())
+        assert absent in result.findings[0].detail
 
 
 async def test_a_lease_that_is_gone_or_unreadable_is_found() -> None:
@@ -335,6 +469,59 @@ async def test_a_long_history_tells_how_far_it_is() -> None:
     told: list[int] = []
     await audit(await bucket(50, lease(50)), "default", Impatient(), progress=told.append)
     assert told == [16, 32, 48]
+
+
+def shown(result: Audit, width: int = 80) -> str:
+    console = Console(width=width, highlight=False, file=io.StringIO())
+    show(result, console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert all(line[-1] in "┓┃┩│┘" for line in text.splitlines() if line[0] in "┏┃┡│└"), text  # none is cut
+    return text
+
+
+async def test_nobody_has_led_yet() -> None:
+    store = Bucket()
+    await store.write(METADATA, Metadata(write_id="m", drift=0.01, longest_lease_ms=1, trim_delay_ms=1))
+    text = shown(await audit(store, "default", Impatient()))
+    assert "nobody has led here yet" in text
+    assert "one leader each" not in text
+
+
+async def test_long_names_are_not_cut() -> None:
+    name = "worker-1700000000000-0a1b2c00"
+    store = await bucket(3, lease(3, leader_id=name))
+    for epoch, second in ((1, "00"), (2, "07"), (3, "09")):
+        at = f"2026-05-01T12:00:{second}.000+00:00"
+        await store.write(term_key(epoch), term(epoch, leader_id=name, elected_at=at))
+    result = await audit(store, "default", Impatient())
+    for width, there, absent in (
+        (200, ["elected at", "held for about"], ["wider"]),
+        (80, ["elected at", "2026-05-01 12:00:00Z", "wider terminal has room for: held for about"], []),
+        (60, ["wider terminal has room for: held for about, elected at"], ["2026-05-01"]),
+    ):
+        text = shown(result, width)
+        assert text.count(name) == 3
+        assert "…" not in text
+        assert all(each in text for each in there)
+        assert not any(each in text for each in absent)
+    folded = shown(result, 30)
+    assert "…" not in folded
+    parts = [line.split("│")[2].strip() for line in folded.splitlines() if line.startswith("│")]
+    assert "".join(parts) == 3 * name
+
+
+async def test_what_a_terminal_would_act_upon_is_not_printed() -> None:
+    evil = "\x1b]0;owned\x07\x9b31m\u202e[red]x\nfake: line"
+    store = await bucket(3, lease(3))
+    await store.write(term_key(2), term(2, leader_id=evil, elected_at=evil, previous_leader=evil))
+    result = await audit(store, "default", Impatient())
+    planted = (Finding(FindingKind.FOREIGN, f"terms/{evil}", evil),)  # not every store is as strict about its keys
+    text = shown(msgspec.structs.replace(result, findings=planted, ok=False), 1000)
+    assert text.count("owned") == 4
+    assert not set("\x1b\x07\x9b\u202e") & set(text)
+    assert r"\x1b]0;owned\x07\x9b31m\u202e[red]x" in text
+    assert not any(line.startswith("fake") for line in text.splitlines())
 
 
 # Bounds

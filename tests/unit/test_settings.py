@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,9 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ("a = " + "[" * 30_000, "nested too deeply|no TOML"),
         (b"url = '\xff'", "line 1: not UTF-8"),
         (b"#" * (64 * 1024 + 1), "over 64 KiB"),
+        ("[job]\nrounds = " + "9" * 5000, "thousands of digits"),
+        ("[job]\nrounds = 0x" + "f" * 5000, "over 64 bits"),
+        ("[job]\nset = [1" + "0" * 30 + "]", "over 64 bits"),
     ],
 )
 def test_what_cannot_be_is_named_with_the_file(tmp_path: Path, text: str | bytes, complaint: str) -> None:
@@ -122,6 +126,18 @@ def test_what_cannot_be_is_named_with_the_file(tmp_path: Path, text: str | bytes
         load(tmp_path, text)
     assert str(tmp_path / "tenure.toml") in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
+def test_a_mark_at_the_beginning_is_no_part_of_it(tmp_path: Path) -> None:
+    assert load(tmp_path, b"\xef\xbb\xbfurl = 'file:///x'").url == "file:///x"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="it is no regular file"):
+        settings.load(tmp_path / "pipe", COMMANDS)
+    assert settings.load(Path(os.devnull), COMMANDS).url is None  # none at all
 
 
 def test_a_secret_in_a_url_of_the_wrong_type_is_not_shown(tmp_path: Path) -> None:
@@ -146,7 +162,9 @@ def test_where_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     assert settings.find(None) is None
     (tmp_path / "tenure.toml").mkdir()
-    assert settings.find(None) is None  # no file
+    assert settings.find(None) == Path("tenure.toml")  # which is refused: somebody meant something by it
+    with pytest.raises(ConfigError, match=r"tenure\.toml cannot be read \(it is a directory\)"):
+        settings.load(Path("tenure.toml"), COMMANDS)
     (tmp_path / "tenure.toml").rmdir()
     (tmp_path / "tenure.toml").touch()
     assert settings.find(None) == Path("tenure.toml")

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from tenure.cli.screen import Footing, draw
+from tenure.cli.screen import Footing, draw, is_drawable
 from tenure.cli.view import (
     MAX_CHANGES_OF_A_KIND,
+    Change,
     Kind,
     Phase,
     Seen,
@@ -22,6 +23,7 @@ from tenure.cli.view import (
     see_same_lease,
     see_workers,
 )
+from tenure.cli.watch import _line
 from tenure.clock import Reading
 from tenure.election.records import Damage, Handoff, Refusal, State, TooNew, Worker
 from tenure.election.sight import Absent, Found
@@ -278,3 +280,68 @@ def test_a_frame_fits_the_terminal_and_shows_what_matters(width: int, height: in
     for found in (Damage("unreadable"), TooNew(3), Absent(), lease(13, leader=None, previous_leader="ada")):
         story.see(found, 3)
         frame(3)
+
+
+EVIL = "e\x1b]0;pwned\x07\x1b[31mvil\nFAKE  elected\u202e\x9b"
+
+
+@pytest.mark.parametrize("phase", ["leads", "lapsed", "released", "damaged"])
+def test_names_and_reasons_cannot_act_upon_the_terminal(phase: str) -> None:
+    story = Story()
+    changes: list[Change] = []
+
+    def fold(seen: Seen) -> None:
+        story.fold(seen)
+        changes.extend(seen[1])
+
+    held = lease(leader=EVIL, elected_at=EVIL, mandate_ends_at=EVIL)
+    fold(see_lease(story.view, held, Version("1"), at(0)))
+    asked = msgspec.structs.replace(
+        held,
+        write_id="asked",
+        handoff=Handoff(request_id="r", epoch=1, by=EVIL, to=EVIL),
+        refusal=Refusal(request_id="q", reason=EVIL),
+    )
+    fold(see_lease(story.view, asked, Version("2"), at(1)))
+    fold(see_workers(story.view, [row(EVIL)], 0, at(1)))
+    fold(see_workers(story.view, [row(EVIL), row(EVIL + "2")], 0, at(2), (f"workers/{EVIL}",)))
+    if phase == "lapsed":
+        fold(see_same_lease(story.view, at(9)))
+    if phase == "released":
+        gone = lease(renewals=1, leader=None, previous_leader=EVIL, successor=EVIL)
+        fold(see_lease(story.view, gone, Version("3"), at(3)))
+    if phase == "damaged":
+        fold(see_lease(story.view, Damage(EVIL), Version("3"), at(3)))
+        fold(see_failure(story.view, EVIL, at(3)))
+    assert {Kind.WATCHING, Kind.ASKED, Kind.REFUSED, Kind.JOINED, Kind.UNREADABLE} <= {each.kind for each in changes}
+    console = Console(width=200, height=40, file=io.StringIO(), force_terminal=True, color_system=None)
+    console.print(draw(story.view, "file:///x", changes, Footing(3, None, 1), at(3), width=200, height=40), height=40)
+    assert isinstance(console.file, io.StringIO)
+    told = console.file.getvalue() + "\n".join(_line(change) for change in changes)
+    assert all(each == "\n" or each.isprintable() for each in told)
+    assert r"e\x1b]0;pwned\x07\x1b[31mvil\x0aFAKE" in told
+    assert len(told.splitlines()) == 40 + len(changes)
+
+
+def test_what_is_no_record_is_told_once_and_counted() -> None:
+    story = Story()
+    story.see(lease(), 0)
+    assert story.fold(see_workers(story.view, [], 0, at(0), ("workers/x",))) == [Kind.UNREADABLE]
+    assert story.told[-1] == ("worker-unreadable", "workers/x is no record of a worker")
+    assert story.fold(see_workers(story.view, [], 0, at(1), ("workers/x",))) == []
+    console = Console(width=100, height=30, file=io.StringIO(), color_system=None)
+    console.print(draw(story.view, "file:///x", (), Footing(3, None, 1), at(1), width=100, height=30), height=30)
+    assert isinstance(console.file, io.StringIO)
+    assert "1 not readable" in console.file.getvalue()
+    assert "election-only" not in console.file.getvalue()
+
+
+def test_a_version_of_thousands_of_digits_is_not_shown() -> None:
+    story = Story()
+    story.see(TooNew(10**4000), 0)
+    assert len(story.told[-1][1]) < 200
+
+
+def test_which_terminals_can_show_a_frame() -> None:
+    assert is_drawable("utf-8")
+    assert not any(is_drawable(each) for each in ("ascii", "latin-1", "none such", None))

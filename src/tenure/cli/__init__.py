@@ -1,5 +1,9 @@
 """The `tenure` command."""
 
-from tenure.cli.main import main
+try:
+    from tenure.cli.main import main
+except KeyboardInterrupt:
+    # All that the command needs takes a moment to be imported. Whoever changes their mind meanwhile wants no traceback.
+    raise SystemExit(130) from None
 
 __all__ = ["main"]

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import click
-import msgspec
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tenure.cli.durations import short_time
 from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
+from tenure.cli.text import console_for_output, marked, printable, show_json
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.audit import Audit, OnProgress, TermEnd, TermSeen, audit
 from tenure.store import Access
@@ -24,6 +23,9 @@ _SHOWN = 20
 _STRIP_CELLS = 72
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "bright_red", "bright_green", "bright_cyan")
 _TOLD_EVERY = 1000
+_NARROWEST_NOTE = 12
+_LEAST_IMPORTANT = ("held for about", "elected at")
+"""What a narrow terminal does without, in this order."""
 _ENDED = {
     TermEnd.HOLDS: "holds the lease",
     TermEnd.RELEASED: "released",
@@ -46,9 +48,9 @@ def audit_command(url: str, namespace: str, as_json: bool) -> int:
     with _progress() as progress:
         result = run_until_stopped(_audit(url, namespace, progress))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
+        show_json(result)
     else:
-        show(result, Console(highlight=False))
+        show(result, console_for_output())
     if not result.founded:
         click.echo(f"tenure: there is no namespace {namespace!r} at this URL: check both names", err=True)
         return 2
@@ -86,20 +88,20 @@ def show(result: Audit, console: Console) -> None:
         colours = _colours(shown)
         if (strip := _strip(shown, colours)) is not None:
             console.print(strip, soft_wrap=True)
-        table = Table("epoch", "leader", "elected at", "held for about", "ended")
-        for term in shown:
-            held = "" if term.held_seconds is None else _about(term.held_seconds)
-            leader = Text(term.leader or "?", colours.get(term.leader or "", ""))
-            table.add_row(str(term.epoch), leader, escape(short_time(term.elected_at)), held, _note(term))
+        table, left_out = _table(shown, colours, console)
         console.print(table)
+        if left_out:
+            console.print(f"[dim]a wider terminal has room for: {', '.join(left_out)}[/]")
         console.print("[dim]times are by the clocks of the leaders, which nobody compared[/]")
         if result.terms > len(shown):
             console.print(f"[dim]the newest {len(shown)} of {result.terms} terms (--json shows more)[/]")
     for finding in result.findings:
-        console.print(f"[red]{finding.kind.value}[/] {escape(finding.key)}: {escape(finding.detail)}", soft_wrap=True)
+        console.print(f"[red]{finding.kind.value}[/] {marked(finding.key)}: {marked(finding.detail)}", soft_wrap=True)
     if result.findings_left_out:
         console.print(f"[red]and {result.findings_left_out} more findings[/]")
-    if result.ok:
+    if result.ok and not result.terms:
+        console.print("[bold green]right[/]: nobody has led here yet, and nothing shows that anybody did")
+    elif result.ok:
         console.print(f"[bold green]right[/]: {_count(result.terms)} on record, one leader each, no number missing")
     else:
         console.print(
@@ -108,6 +110,45 @@ def show(result: Audit, console: Console) -> None:
             "writes there; if you need the history, restore those objects from a backup, or from their older versions.",
             soft_wrap=True,
         )
+
+
+def _table(terms: Sequence[TermSeen], colours: dict[str, str], console: Console) -> tuple[Table, tuple[str, ...]]:
+    """As many columns as there is room for without cutting any, and the names of those left out."""
+    for dropped in range(len(_LEAST_IMPORTANT) + 1):
+        left_out = _LEAST_IMPORTANT[:dropped]
+        table = _table_without(left_out, terms, colours, whole=True)
+        if sum(column.min_width or 0 for column in table.columns) + 3 * len(table.columns) + 1 <= console.width:
+            return table, left_out
+    return _table_without(left_out, terms, colours, whole=False), left_out
+
+
+def _table_without(
+    left_out: Sequence[str], terms: Sequence[TermSeen], colours: dict[str, str], *, whole: bool
+) -> Table:
+    """`whole`: names and times stay on one line; else they are folded where they must be."""
+    cells: dict[str, list[Text]] = {
+        "epoch": [Text(str(term.epoch)) for term in terms],
+        "leader": [Text(printable(term.leader or "?"), colours.get(term.leader or "", "")) for term in terms],
+        "elected at": [Text(printable(short_time(term.elected_at))) for term in terms],
+        "held for about": [Text("" if term.held_seconds is None else _about(term.held_seconds)) for term in terms],
+    }
+    shown = {name: column for name, column in cells.items() if name not in left_out}
+    notes = [Text(_note(term)) for term in terms]
+    columns = [
+        Column(name, no_wrap=True, min_width=max(len(name), _widest(column)))
+        if whole
+        else Column(name, overflow="fold")
+        for name, column in shown.items()
+    ]
+    least = min(_NARROWEST_NOTE, _widest(notes)) if whole else None
+    table = Table(*columns, Column("ended", min_width=least, overflow="fold"))
+    for row in zip(*shown.values(), notes, strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _widest(column: Sequence[Text]) -> int:
+    return max(cell.cell_len for cell in column)
 
 
 def _colours(terms: Sequence[TermSeen]) -> dict[str, str]:

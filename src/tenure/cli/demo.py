@@ -9,12 +9,12 @@ import sys
 from contextlib import nullcontext
 
 import click
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tenure.cli.running import run_until_stopped
+from tenure.cli.text import printable, show_json
 from tenure.demo.panel import can_show, showing
 from tenure.demo.place import Place, demo_place
 from tenure.demo.story import Result, Stage, WentWrong, tell
@@ -50,11 +50,11 @@ def demo(store: str | None, as_json: bool) -> int:
     except WentWrong as wrong:
         problem = str(wrong)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(result or {"right": False, "problem": problem}), indent=2))
+        show_json(result or {"right": False, "problem": problem})
     if result is not None and live:
         _show_verdicts(result, console)
     if result is None:
-        click.echo(f"tenure: the demo went wrong: {problem}", err=True)
+        click.echo(printable(f"tenure: the demo went wrong: {problem}"), err=True)
     elif not as_json:
         _say_what_next(result)
     return 0 if result is not None and result.right else 1

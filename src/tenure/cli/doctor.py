@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 
 import click
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from tenure.cli.place import located
 from tenure.cli.running import run_until_stopped
+from tenure.cli.text import show_json
 from tenure.doctor import Report, examine
 from tenure.doctor.examine import Progress as OnProgress
 
@@ -40,7 +40,7 @@ def doctor(url: str, as_json: bool, rounds: int, processes: int) -> int:
     with _progress() as progress:
         report = run_until_stopped(examine(url, rounds=rounds, processes=processes, progress=progress))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        show_json(report)
     else:
         show(report, Console(highlight=False))
     return report.exit_code

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator
 
 import click
-import msgspec
 from rich.console import Console
-from rich.markup import escape
 
 from tenure.cli.place import located
 from tenure.cli.running import run_until_stopped
+from tenure.cli.text import marked, show_json
 from tenure.database.gc import Collected, OnProgress, collect
 from tenure.errors import ConfigError
 from tenure.store import Access, open_store
@@ -42,7 +41,7 @@ def gc(url: str, as_json: bool, dry_run: bool, yes: bool) -> int:
     with _progress() as progress:
         result = run_until_stopped(_collect(url, dry_run, progress))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
+        show_json(result)
     else:
         show(result, Console(highlight=False))
     return 0 if result.ok else 1
@@ -69,7 +68,7 @@ def _ask(url: str) -> None:
 def show(result: Collected, console: Console) -> None:
     """Print the result for a person."""
     verb = "would be removed" if result.dry_run else "removed"
-    console.print(f"[bold]{escape(result.url)}[/]", soft_wrap=True)
+    console.print(f"[bold]{marked(result.url)}[/]", soft_wrap=True)
     console.print(f"{result.removed} of {result.tombstones} tombstones {verb}; {result.records} records left alone")
     if result.kept:
         console.print(f"{result.kept} tombstones kept: a plugin relies on them, or somebody wrote there meanwhile")
@@ -81,7 +80,7 @@ def show(result: Collected, console: Console) -> None:
     if result.failed:
         console.print(f"[red]{result.failed} objects could not be removed[/]: run it again", soft_wrap=True)
     for key in result.damaged:
-        console.print(f"[red]damaged[/] {escape(key)}: no record, and left as it is", soft_wrap=True)
+        console.print(f"[red]damaged[/] {marked(key)}: no record, and left as it is", soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import msgspec
 from tenure.cli.durations import between
 from tenure.cli.place import open_namespace
 from tenure.cli.running import run_until_stopped
+from tenure.cli.text import printable, show_json
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.outside import Handover, ask_for_handover
 from tenure.coordinator.reading import read_state
@@ -52,11 +53,11 @@ def hand_over(
 ) -> int:
     answer = run_until_stopped(_ask(command, url, namespace, to, force, timeout))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2))
+        show_json(answer)
     elif answer.handover is not None:
-        click.echo(_told(answer.handover))
+        click.echo(printable(_told(answer.handover)))
     else:
-        click.echo(f"tenure: {answer.verdict.value}: {answer.reason}", err=True)
+        click.echo(printable(f"tenure: {answer.verdict.value}: {answer.reason}"), err=True)
     return _EXIT[answer.verdict]
 
 

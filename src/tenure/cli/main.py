@@ -5,6 +5,7 @@ Exit codes: 0 as hoped, 1 the answer is no (unfit, a violation found), 2 it coul
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -25,6 +26,7 @@ from tenure.cli.run import run as run_command
 from tenure.cli.simulate import simulate
 from tenure.cli.status import status
 from tenure.cli.step_down import step_down
+from tenure.cli.text import printable
 from tenure.cli.timing import COORDINATOR_TABLE
 from tenure.cli.transfer import transfer
 from tenure.cli.watch import watch
@@ -41,7 +43,7 @@ _EPILOG = """\b
 Exit codes:
   0    as hoped
   1    the answer is no: unfit, nobody leads, refused, damage found
-  2    it could not be told, or was asked wrongly
+  2    it could not be told or was asked wrongly, or nobody reads the output
   130  interrupted
 
 \b
@@ -162,13 +164,15 @@ def run(arguments: list[str]) -> int:
         code = cli.main(arguments, prog_name="tenure", standalone_mode=False)
     except click.exceptions.Exit as leave:
         return leave.exit_code
+    except SystemExit:
+        return EXIT_UNCLEAR  # so click and rich say that whoever read our output has gone; nobody else raises it
     except click.Abort:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
     except click.UsageError as error:
         return _asked_wrongly(error)
     except click.ClickException as error:
-        return _failed(f"tenure: {error.format_message()}")
+        return _failed(f"tenure: {_on_one_line(error.format_message())}")
     except TenureError as error:
         return _failed(f"tenure: {error}")
     except BrokenPipeError:
@@ -189,16 +193,23 @@ def _asked_wrongly(error: click.UsageError) -> int:
     if isinstance(error, settings.Refusal):
         return _failed(f"tenure: {error.message}", code)
     origin = settings.where_from(error.ctx, getattr(error, "param", None))
-    sentence = f"tenure: {redact(error.format_message())}" + (f" ({origin})" if origin else "")
-    hint = f"\nTry '{error.ctx.command_path} --help'." if error.ctx is not None else ""
-    return _failed(sentence + hint, code)
+    sentence = f"tenure: {_on_one_line(redact(error.format_message()))}" + (f" ({origin})" if origin else "")
+    hint = f"Try '{error.ctx.command_path} --help'." if error.ctx is not None else ""
+    return _failed(sentence, code, hint)
 
 
-def _failed(sentence: str, code: int = EXIT_UNCLEAR) -> int:
+def _on_one_line(message: str) -> str:
+    """click lists what may be chosen on lines of their own."""
+    return " ".join(message.split())
+
+
+def _failed(sentence: str, code: int = EXIT_UNCLEAR, hint: str = "") -> int:
     """Say it in one sentence, with the stack trace only if it was asked for."""
     if _settings["debug"]:
         traceback.print_exc()
-    click.echo(sentence, err=True)
+    click.echo(printable(sentence), err=True)  # it may hold what somebody wrote to the bucket
+    if hint:
+        click.echo(hint, err=True)
     return code
 
 
@@ -217,7 +228,13 @@ def _open_what_is_closed() -> None:
 
 def main() -> NoReturn:
     _open_what_is_closed()
-    code = run(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that cannot be shown is no reason to show nothing
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
     # The interpreter is not taken down: obstore's threads may abort the process if they are busy meanwhile, and the
     # exit code would be lost.
     for stream in (sys.stdout, sys.stderr):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import click
-import msgspec
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tenure.cli.durations import between
+from tenure.cli.text import console_for_output, show_json
 from tenure.cli.timing import config_from, timed
+from tenure.errors import ConfigError
 from tenure.plan import PROVIDERS, Circumstances, Knob, Plan, make_plan
 from tenure.plan.cost import MAX_NAMESPACES, MAX_VERSION_DAYS, MAX_WORKERS
 from tenure.store.url import parse_url
 
 _NAMES = {"s3": "Amazon S3", "gs": "Google", "az": "Azure", "file": "directory"}
 _KNOBS_SHOWN = 8
+_ROOM_FOR_ALL = 60
 
 
 @click.command(short_help="Say what coordination costs, and how soon it fails over.")
@@ -74,12 +76,17 @@ def plan(
     happens; prices are public list prices. Exit code 0, or 2 if it was asked wrongly.
     """
     config = config_from(preset, lease, settings, membership=membership)
+    if latency >= config.request_timeout_seconds:
+        raise ConfigError(
+            f"--latency is {latency:g} s: it must be under request_timeout, here {config.request_timeout_seconds:g} s, "
+            "after which a request is given up; a longer --lease has a longer one"
+        )
     around = Circumstances(workers=workers, namespaces=namespaces, latency=latency, kms=kms, versioned_days=versioned)
     made = make_plan(config, around, _providers(provider, url))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(made), indent=2))
+        show_json(made)
     else:
-        show(made, Console(highlight=False))
+        show(made, console_for_output())
     return 0
 
 
@@ -155,9 +162,13 @@ def _show_knobs(made: Plan, console: Console) -> None:
     console.print(f"[bold]What changes it most[/]{of_whom}", soft_wrap=True)
     cost = "USD" if usd[dearest] else "requests"
     table = Table("setting", "from", "to", cost, "mean s", "worst s", box=box.SIMPLE_HEAD, pad_edge=False)
+    narrow = console.width < _ROOM_FOR_ALL
+    table.padding = (0, 0) if narrow else (0, 1)
+    table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
         column.justify = "right"
-        column.no_wrap = True
+        column.overflow = "fold"
+        column.no_wrap = not narrow
     for knob in made.knobs[:_KNOBS_SHOWN]:
         effect = knob.effect
         if not usd[dearest]:

@@ -8,12 +8,12 @@ import msgspec
 from rich.align import Align
 from rich.console import Group, RenderableType
 from rich.layout import Layout
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from tenure.cli.durations import short_time
+from tenure.cli.text import marked, printable
 from tenure.cli.view import Change, Kind, Phase, View
 from tenure.clock import Reading
 from tenure.coordinator.reading import WorkerStatus
@@ -39,6 +39,7 @@ _COLOUR = {
     Kind.LEFT: "yellow",
     Kind.SILENT: "yellow",
     Kind.UNHEALTHY: "yellow",
+    Kind.UNREADABLE: "yellow",
     Kind.RESTARTED: "cyan",
     Kind.ASKED: "cyan",
 }
@@ -121,7 +122,7 @@ def _headline(view: View) -> Text:
         doubt = "" if view.renewal_seen else "  holds the lease; not seen to renew it yet"
         return Text.assemble(
             ("● ", "bold green"),
-            (str(state.leader_id), "bold"),
+            (printable(str(state.leader_id)), "bold"),
             (" leads" if view.renewal_seen else "", "bold"),
             f"  {epoch}",
             (doubt, "yellow"),
@@ -129,10 +130,12 @@ def _headline(view: View) -> Text:
         )
     if view.phase is Phase.LAPSED and state is not None:
         return Text.assemble(
-            ("○ nobody leads", "bold red"), f"  {epoch}: {state.leader_id} let its lease lapse", overflow="ellipsis"
+            ("○ nobody leads", "bold red"),
+            f"  {epoch}: {printable(str(state.leader_id))} let its lease lapse",
+            overflow="ellipsis",
         )
     if view.phase is Phase.RELEASED and state is not None:
-        heir = f", for {state.successor} to take" if state.successor else ""
+        heir = f", for {printable(state.successor)} to take" if state.successor else ""
         return Text.assemble(("○ nobody leads", "bold yellow"), f"  {epoch} was released{heir}", overflow="ellipsis")
     if view.phase is Phase.EMPTY:
         return Text.assemble(("○ nobody leads", "bold yellow"), "  there is no lease: is a coordinator running?")
@@ -141,7 +144,7 @@ def _headline(view: View) -> Text:
     found = view.sight.found if view.sight is not None else None
     return Text.assemble(
         ("✗ the lease cannot be used", "bold red"),
-        f"  {getattr(found, 'reason', view.phase.value)}",
+        f"  {printable(str(getattr(found, 'reason', view.phase.value)))}",
         overflow="ellipsis",
     )
 
@@ -149,12 +152,14 @@ def _headline(view: View) -> Text:
 def _workers(view: View, workers: Sequence[WorkerStatus], height: int) -> RenderableType:
     active = sum(worker.active for worker in workers)
     more = f", {view.workers_left_out} not read" if view.workers_left_out else ""
+    more += f", {len(view.unreadable)} not readable" if view.unreadable else ""
     title = f"workers: {active} active of {len(workers)}{more}"
     if view.workers is None:
         return Panel(Text("looking …", "dim"), title="workers", title_align="left", border_style="dim")
     if not workers:
-        text = "election-only: no worker records" if view.state is not None else "no worker records"
-        return Panel(Text(text, "dim"), title="workers", title_align="left", border_style="dim")
+        is_known = view.state is not None and not view.unreadable
+        text = "election-only: no worker records" if is_known else "no worker records"
+        return Panel(Text(text, "dim"), title=f"workers{more}", title_align="left", border_style="dim")
     rows = max(1, height - _AROUND_WORKERS)
     shown = workers if len(workers) <= rows else workers[: rows - 1]
     table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
@@ -165,7 +170,7 @@ def _workers(view: View, workers: Sequence[WorkerStatus], height: int) -> Render
     table.add_column("state", no_wrap=True, ratio=2)
     for worker in shown:
         mark = "[green]●[/] " if worker.is_leader else "  "
-        name = f"[bold]{escape(worker.worker_id)}[/]" if worker.is_leader else escape(worker.worker_id)
+        name = f"[bold]{marked(worker.worker_id)}[/]" if worker.is_leader else marked(worker.worker_id)
         place = "leads" if worker.is_leader else str(worker.rank) if worker.rank is not None else "-"
         table.add_row(
             mark + name, place, str(worker.priority), f"{worker.age_seconds:.0f} s ago", _state(worker),
@@ -189,7 +194,7 @@ def _changes(changes: Sequence[Change], rows: int) -> RenderableType:
         Text.assemble(
             (_time(change.at) + "  ", "dim"),
             (f"{change.kind.value:<17}", _COLOUR.get(change.kind, "")),
-            change.detail,
+            printable(change.detail),
             overflow="ellipsis",
             no_wrap=True,
         )
@@ -200,7 +205,12 @@ def _changes(changes: Sequence[Change], rows: int) -> RenderableType:
 
 def _footer(view: View, footing: Footing, width: int) -> RenderableType:
     if view.error is not None:
-        return Text(f" the store does not answer, trying again: {view.error}", "red", overflow="ellipsis", no_wrap=True)
+        return Text(
+            f" the store does not answer, trying again: {printable(view.error)}",
+            "red",
+            overflow="ellipsis",
+            no_wrap=True,
+        )
     cost = f" (about {footing.usd_per_hour:.4f} USD an hour)" if footing.usd_per_hour else ""
     text = f" {footing.requests} requests{cost}; a look every {footing.interval:g} s; Ctrl-C ends, nothing is written"
     return Align.left(Text(text, "dim", overflow="ellipsis", no_wrap=True), width=width)
@@ -208,4 +218,13 @@ def _footer(view: View, footing: Footing, width: int) -> RenderableType:
 
 def _time(at: str) -> str:
     """Without the date."""
-    return short_time(at).rpartition(" ")[2] or "?"
+    return printable(short_time(at).rpartition(" ")[2]) or "?"
+
+
+def is_drawable(encoding: str | None) -> bool:
+    """Whether a terminal of this encoding has all that a frame is made of."""
+    try:
+        "╭─╮│╰╯━●○✗…".encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

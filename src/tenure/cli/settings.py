@@ -6,7 +6,9 @@ that take nothing from it (`demo`, `simulate`) and every `--help` work beside a 
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -67,15 +69,13 @@ def find(named: str | None) -> Path | None:
     """The file to read: the one that was named, or the one in the working directory if there is one."""
     if named is not None:
         return Path(named)
-    here = Path(FILE)
-    return here if here.is_file() else None
+    return Path(FILE) if os.path.lexists(FILE) else None
 
 
 def load(path: Path, commands: Mapping[str, click.Command]) -> Settings:
     """Read and check the file. Raises `ConfigError` with one sentence that names it."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
+        raw = _read(path)
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read ({error.strerror or error}): give an existing file by --config or TENURE_CONFIG, "
@@ -84,7 +84,7 @@ def load(path: Path, commands: Mapping[str, click.Command]) -> Settings:
     if len(raw) > MAX_FILE_BYTES:
         raise ConfigError(f"{path} is over {MAX_FILE_BYTES // 1024} KiB, and no settings are: name another file")
     try:
-        document = tomllib.loads(raw.decode())
+        document = tomllib.loads(raw.decode("utf-8-sig"))  # Windows' editors begin a file with a mark
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}, line {line}: not UTF-8, which TOML must be") from None
@@ -92,7 +92,34 @@ def load(path: Path, commands: Mapping[str, click.Command]) -> Settings:
         raise ConfigError(_syntax(path, str(error))) from None
     except RecursionError:
         raise ConfigError(f"{path} is nested too deeply: it has tables of plain values alone") from None
+    except ValueError:  # a number of more digits than Python reads
+        raise ConfigError(f"{path} has a number with thousands of digits: no setting takes one") from None
+    _check_numbers(path, document)
     return _checked(str(path), document, commands)
+
+
+def _read(path: Path) -> bytes:
+    """Of a file alone: a pipe would be waited for, for ever. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise OSError("it is a directory")
+        if not stat.S_ISREG(found.st_mode) and not os.path.samestat(found, Path(os.devnull).stat()):
+            raise OSError("it is no regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_FILE_BYTES + 1)
+    finally:
+        os.close(descriptor)
+
+
+def _check_numbers(path: Path, value: Any) -> None:
+    """TOML's are of 64 bits. A larger one could not even be shown."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"{path} has a number that is over 64 bits: no setting takes one")
+    if isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            _check_numbers(path, each)
 
 
 class Broken(dict[str, Any]):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tenure.cli.text import show_json
 from tenure.simulate.campaign import Report, run_campaign
 from tenure.simulate.seed import Plan
 from tenure.testing.broken import VARIANTS
@@ -70,7 +70,7 @@ def simulate(
             stop_at_violation=broken is not None,
         )
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        show_json(report)
     else:
         _tell(report)
     return 1 if report.violations or report.not_covered else 0

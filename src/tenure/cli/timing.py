@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import click
 import msgspec
 
 from tenure.cli.durations import between, parse_duration
+from tenure.cli.settings import FILE, FILE_READ
 from tenure.coordinator.config import CoordinatorConfig, MandateEnd
 from tenure.errors import ConfigError
 
@@ -34,7 +36,14 @@ _NOT_HERE = {
     "contention": "contention.enabled, contention.threshold or contention.rate_limit",
     "circuit_breaker": "circuit_breaker.failure_threshold, .reset_timeout or .half_open_max_attempts",
 }
+_IN_A_FILE = {
+    "membership": "membership in [run] or [plan]",
+    "worker_id": "worker-id in [run]",
+    "lease_timeout": "lease in [coordinator]",
+    "health_check": "health-cmd in [run]",
+}
 _NESTED = ("contention", "circuit_breaker")
+_MAX_SHOWN = 60
 
 
 def timed(command: F) -> F:
@@ -68,25 +77,50 @@ def config_from(
 ) -> CoordinatorConfig:
     """The config that these options, and the table `[coordinator]` of tenure.toml below them, ask for."""
     context = click.get_current_context(silent=True)
-    table: Mapping[str, Any] = context.meta.get(COORDINATOR_TABLE, {}) if context is not None else {}
-    chosen = dict(table)
-    chosen_preset = preset if preset is not None or lease is not None else chosen.get("preset")
-    chosen_lease = lease if lease is not None or preset is not None else _lease_of(chosen.get("lease"))
-    chosen.pop("preset", None)
-    chosen.pop("lease", None)
+    table: dict[str, Any] = dict(context.meta.get(COORDINATOR_TABLE, {})) if context is not None else {}
+    file = str(context.meta.get(FILE_READ, FILE)) if context is not None else FILE
+    in_file = (table.pop("preset", None), table.pop("lease", None))
+    if preset is None and lease is None:
+        preset, lease = _preset_of(in_file[0], file), _lease_of(in_file[1], file)
+        if preset is not None and lease is not None:
+            raise ConfigError(f"{file}: [coordinator] has both preset and lease: keep one of them")
+    if preset is not None and lease is not None:
+        raise ConfigError("--preset and --lease: give one of them; --set changes single settings of a preset")
+    try:
+        from_file = _typed(table, in_file=True)
+    except ConfigError as error:
+        raise ConfigError(f"{file}, [coordinator]: {error}") from None
+    named = _typed(_pairs(settings))
+    seconds = lease
+    make = _PRESETS[preset or "standard"]
+    if seconds is not None:
+        make = lambda **all_of: CoordinatorConfig.for_lease(seconds, **all_of)  # noqa: E731
+    try:
+        return _built(make, from_file | named | changes)
+    except ConfigError as error:
+        kept = {name.rpartition(".")[2] for name in from_file.keys() - named.keys() - changes.keys()}
+        raise ConfigError(str(error) + _origin(str(error), kept, file)) from None
+
+
+def _pairs(settings: Iterable[str]) -> dict[str, str]:
+    chosen: dict[str, str] = {}
     for pair in settings:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"--set is {pair!r}: give NAME=VALUE, such as heartbeat_interval=2s")
+            raise ConfigError(f"--set is {_shown(pair)}: give NAME=VALUE, such as heartbeat_interval=2s")
         chosen[name.strip()] = value.strip()
-    if chosen_preset is not None and chosen_lease is not None:
-        raise ConfigError("--preset and --lease: give one of them; --set changes single settings of a preset")
-    named = _typed(chosen)
-    if chosen_lease is not None:
-        return _built(lambda **all_of: CoordinatorConfig.for_lease(chosen_lease, **all_of), named | changes)
-    if chosen_preset is not None and chosen_preset not in _PRESETS:
-        raise ConfigError(f"preset is {chosen_preset!r} in tenure.toml: it must be one of {', '.join(_PRESETS)}")
-    return _built(_PRESETS[chosen_preset or "standard"], named | changes)
+    return chosen
+
+
+def _origin(complaint: str, names: Iterable[str], file: str) -> str:
+    """Which of the settings that a complaint is about nobody typed."""
+    of_file = [name for name in sorted(names) if re.search(rf"\b{re.escape(name)}\b", complaint)]
+    return f" ({' and '.join(of_file)}: from [coordinator] of {file})" if of_file else ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _built(make: Callable[..., CoordinatorConfig], named: dict[str, Any]) -> CoordinatorConfig:
@@ -100,19 +134,25 @@ def _built(make: Callable[..., CoordinatorConfig], named: dict[str, Any]) -> Coo
     return config
 
 
-def _lease_of(value: Any) -> float | None:
+def _preset_of(value: Any, file: str) -> str | None:
+    if value is not None and (not isinstance(value, str) or value not in _PRESETS):
+        raise ConfigError(f"preset is {_shown(value)} in {file}: it must be one of {', '.join(_PRESETS)}")
+    return value
+
+
+def _lease_of(value: Any, file: str) -> float | None:
     if value is None:
         return None
     seconds = parse_duration(value) if isinstance(value, str) else None
     if seconds is None or not SHORTEST_LEASE <= seconds <= LONGEST_LEASE:
         raise ConfigError(
-            f"lease is {value!r} in tenure.toml: give a duration from {SHORTEST_LEASE:g}s to {LONGEST_LEASE:g}s, "
+            f"lease is {_shown(value)} in {file}: give a duration from {SHORTEST_LEASE:g}s to {LONGEST_LEASE:g}s, "
             'such as "3s"'
         )
     return seconds
 
 
-def _typed(chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(chosen: Mapping[str, Any], *, in_file: bool = False) -> dict[str, Any]:
     """Text becomes what the setting wants; what is no text (from TOML) is checked by the config itself."""
     flat: dict[str, Any] = {}
     for name, value in chosen.items():
@@ -120,16 +160,19 @@ def _typed(chosen: Mapping[str, Any]) -> dict[str, Any]:
             flat |= {f"{name}.{field}": inner for field, inner in value.items()}
         else:
             flat[name] = value
-    return {name: _value(name, value) for name, value in flat.items()}
+    return {name: _value(name, value, in_file) for name, value in flat.items()}
 
 
-def _value(name: str, value: Any) -> Any:
+def _value(name: str, value: Any, in_file: bool) -> Any:
     if name in _NOT_HERE:
-        raise ConfigError(f"{name} is not set in this way: use {_NOT_HERE[name]}")
+        instead = _IN_A_FILE.get(name, _NOT_HERE[name]) if in_file else _NOT_HERE[name]
+        raise ConfigError(f"{name} is not set in this way: use {instead}")
     types = _types()
     if name not in types:
         close = _nearest(name, types)
-        raise ConfigError(f"{name} is no setting of CoordinatorConfig{f': did you mean {close}?' if close else ''}")
+        raise ConfigError(
+            f"{name[:_MAX_SHOWN]} is no setting of CoordinatorConfig{f': did you mean {close}?' if close else ''}"
+        )
     if not isinstance(value, str):
         return value
     return _parsed(name, value, types[name])
@@ -139,22 +182,22 @@ def _parsed(name: str, text: str, kind: str) -> Any:
     if kind == "duration":
         seconds = parse_duration(text)
         if seconds is None:
-            raise ConfigError(f"{name} is {text!r}: give a number and its unit, such as 500ms, 30s or 2m")
+            raise ConfigError(f"{name} is {_shown(text)}: give a number and its unit, such as 500ms, 30s or 2m")
         return seconds
     if kind == "bool":
         if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{name} is {text!r}: give true or false")
+            raise ConfigError(f"{name} is {_shown(text)}: give true or false")
         return text.lower() == "true"
     if kind == "mandate":
         try:
             return MandateEnd(text)
         except ValueError:
             choices = ", ".join(each.value for each in MandateEnd)
-            raise ConfigError(f"{name} is {text!r}: give one of {choices}") from None
+            raise ConfigError(f"{name} is {_shown(text)}: give one of {choices}") from None
     try:
         return int(text) if kind == "int" else float(text)
     except ValueError:
-        raise ConfigError(f"{name} is {text!r}: give a {'whole ' if kind == 'int' else ''}number") from None
+        raise ConfigError(f"{name} is {_shown(text)}: give a {'whole ' if kind == 'int' else ''}number") from None
 
 
 def _types() -> dict[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tenure.clock import Reading
-from tenure.coordinator.reading import DEFAULT_WORKER_TIMEOUT, WorkerStatus, with_ranks
+from tenure.coordinator.reading import DEFAULT_WORKER_TIMEOUT, WorkerStatus, too_new, with_ranks
 from tenure.election.records import Damage, State, TooNew, Worker, time_of_day
 from tenure.election.sight import Absent, Found, Known, Sight, judge, observe
 from tenure.store.outcome import Version
@@ -56,6 +56,8 @@ class Kind(enum.Enum):
     RESTARTED = "worker-restarted"
     UNHEALTHY = "worker-unhealthy"
     HEALTHY = "worker-healthy"
+    UNREADABLE = "worker-unreadable"
+    """Something among the records of workers is none."""
     STORE_ERROR = "store-error"
     STORE_BACK = "store-back"
 
@@ -109,6 +111,8 @@ class View(msgspec.Struct, frozen=True):
     listed: Reading | None = None
     """When the workers were last looked at: their ages are of then."""
     workers_left_out: int = 0
+    unreadable: tuple[str, ...] = ()
+    """The keys of what lies among the worker records and is none."""
     failures: int = 0
     """In a row."""
     error: str | None = None
@@ -177,7 +181,9 @@ def see_same_lease(view: View, now: Reading) -> Seen:
     )
 
 
-def see_workers(view: View, rows: Iterable[WorkerRow], left_out: int, now: Reading) -> Seen:
+def see_workers(
+    view: View, rows: Iterable[WorkerRow], left_out: int, now: Reading, unreadable: tuple[str, ...] = ()
+) -> Seen:
     """Fold a listing. Whoever is not in it has left."""
     first, before = view.workers is None, view.workers or {}
     seen: dict[str, WorkerSeen] = {}
@@ -193,7 +199,9 @@ def see_workers(view: View, rows: Iterable[WorkerRow], left_out: int, now: Readi
         if not first:
             told += [(kind, name, detail) for kind, detail in _worker_changes(old, new, now)]
     told += [(Kind.LEFT, name, "left: its record was removed") for name in before if name not in seen]
-    after = msgspec.structs.replace(view, workers=seen, workers_left_out=left_out, listed=now)
+    after = msgspec.structs.replace(view, workers=seen, workers_left_out=left_out, unreadable=unreadable, listed=now)
+    known = frozenset(view.unreadable)
+    told += [(Kind.UNREADABLE, key, "is no record of a worker") for key in unreadable if key not in known]
     return after, tuple(_bounded(after, told, now))
 
 
@@ -316,7 +324,7 @@ def _found(view: View) -> str:
 
 def _reason(found: Found) -> str:
     if isinstance(found, TooNew):
-        return f"written by a newer tenure (schemaVersion {found.schema_version})"
+        return too_new(found)
     return found.reason if isinstance(found, Damage) else ""
 
 
@@ -343,10 +351,12 @@ def _bounded(view: View, told: list[tuple[Kind, str, str]], now: Reading) -> Ite
     for kind, each in by_kind.items():
         if len(each) <= MAX_CHANGES_OF_A_KIND:
             for name, detail in each:
-                yield _change(view, kind, f"{name} {detail}", now, worker=name)
+                worker = name if kind is not Kind.UNREADABLE else None
+                yield _change(view, kind, f"{name} {detail}", now, worker=worker)
         else:
             some = ", ".join(name for name, _ in each[:_NAMED])
-            yield _change(view, kind, f"{len(each)} workers: {some}, …", now)
+            what = "workers" if kind is not Kind.UNREADABLE else "objects"
+            yield _change(view, kind, f"{len(each)} {what}: {some}, …", now)
 
 
 def _change(view: View, kind: Kind, detail: str, now: Reading, worker: str | None = None) -> Change:

@@ -19,7 +19,8 @@ from rich.live import Live
 from tenure.cli.durations import between
 from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
-from tenure.cli.screen import Footing, draw
+from tenure.cli.screen import Footing, draw, is_drawable
+from tenure.cli.text import json_text, printable
 from tenure.cli.view import (
     Change,
     Seen,
@@ -33,8 +34,8 @@ from tenure.cli.view import (
 )
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.layout import STATE, WORKERS
-from tenure.coordinator.reading import DEFAULT_WORKER_TIMEOUT, read_entries, read_worker_timeout
-from tenure.election.records import MAX_RECORD_BYTES, Worker, decode_state
+from tenure.coordinator.reading import DEFAULT_WORKER_TIMEOUT, is_of_a_size, read_entries, read_worker_timeout
+from tenure.election.records import Worker, decode_state
 from tenure.election.sight import Absent
 from tenure.errors import AccessDenied, BucketMissing, CredentialsNotFound, NotFound, StoreError
 from tenure.store import Access, Entry, NotModified, Store, Version
@@ -85,8 +86,8 @@ async def _watch(url: str, namespace: str, interval: float, lasting: float | Non
     clock = SYSTEM_CLOCK
     async with open_namespace(url, namespace, Access.READ_ONLY) as store:
         if as_json:
-            teller: Lines | Screen = Lines(lambda change: msgspec.json.encode(change).decode())
-        elif sys.stdout.isatty():
+            teller: Lines | Screen = Lines(lambda change: json_text(change, indent=None))
+        elif sys.stdout.isatty() and is_drawable(sys.stdout.encoding):
             teller = Screen(parse_url(url).shown, interval, clock)
         else:
             teller = Lines(_line)
@@ -134,6 +135,8 @@ class Watcher:
         self._version: Version | None = None
         self._looks = 0
         self._bodies: dict[str, tuple[int, Worker]] = {}
+        self._unreadable: dict[str, str] = {}
+        """What is no record, by key, with the mark of what was read: it is not read again until it changes."""
 
     async def run(self) -> None:
         """Until cancelled. Raises only at the first look, and only for what waiting will not mend."""
@@ -177,25 +180,37 @@ class Watcher:
     async def _look_at_workers(self) -> None:
         """One listing; a body is read only where its length changed, as it does when a process starts, becomes
         unhealthy or leads."""
-        entries = {entry.key: entry async for entry in self._store.list(WORKERS) if entry.size <= MAX_RECORD_BYTES}
+        listed = {entry.key: entry async for entry in self._store.list(WORKERS)}
+        entries = {key: entry for key, entry in listed.items() if is_of_a_size(entry)}
         now = self._clock.read()
         for key in self._bodies.keys() - entries.keys():
             del self._bodies[key]
+        self._unreadable = {
+            key: mark for key, mark in self._unreadable.items() if key in entries and _mark(entries[key]) == mark
+        }
         stale = [entry for entry in entries.values() if self._is_stale(entry)]
         room = MAX_WORKERS_WATCHED - len(self._bodies)
         new = sorted((entry for entry in stale if entry.key not in self._bodies), key=_modified, reverse=True)[:room]
         changed = [entry for entry in stale if entry.key in self._bodies]
-        for entry, worker in await read_entries(self._store, [*changed, *new]):
+        read, unreadable = await read_entries(self._store, [*changed, *new])
+        for entry, worker in read:
             self._bodies[entry.key] = (entry.size, worker)
-        newest = max(map(_modified, entries.values()), default=None)
+        for key in unreadable:
+            self._bodies.pop(key, None)
+            self._unreadable[key] = _mark(entries[key])
+        newest = max((entries[key].modified for key in self._bodies), default=None)
         rows = [
             WorkerRow(worker, _mark(entries[key]), (newest - entries[key].modified).total_seconds())
             for key, (_, worker) in self._bodies.items()
             if newest is not None
         ]
-        self._fold(see_workers(self.view, rows, max(0, len(entries) - MAX_WORKERS_WATCHED), now))
+        not_read = len(entries) - len(self._bodies) - len(self._unreadable)
+        others = tuple(sorted([*self._unreadable, *(listed.keys() - entries.keys())]))
+        self._fold(see_workers(self.view, rows, max(0, not_read), now, others))
 
     def _is_stale(self, entry: Entry) -> bool:
+        if entry.key in self._unreadable:
+            return False
         known = self._bodies.get(entry.key)
         return known is None or known[0] != entry.size
 
@@ -281,7 +296,7 @@ class Screen:
 
 
 def _line(change: Change) -> str:
-    return f"{change.at}  {change.kind.value:<17} {change.detail}"
+    return f"{change.at}  {change.kind.value:<17} {printable(change.detail)}"
 
 
 def _reader_is_gone() -> bool:

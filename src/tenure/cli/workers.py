@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from tenure.cli.durations import short_time
 from tenure.cli.place import placed
 from tenure.cli.running import run_until_stopped
-from tenure.cli.status import ELECTION_ONLY, Patience, exit_code, find_status, yes
+from tenure.cli.status import ELECTION_ONLY, Patience, find_status, show_what_is_missing, show_workers
+from tenure.cli.text import console_for_output, marked, show_json
 from tenure.coordinator.reading import Status, WorkerStatus
 
 MAX_ROWS = 1000
@@ -26,6 +24,8 @@ class Fleet(msgspec.Struct, frozen=True):
     active: int
     workers: tuple[WorkerStatus, ...]
     workers_left_out: int
+    workers_unreadable: int
+    first_unreadable: str | None
     problem: str | None
 
 
@@ -49,56 +49,41 @@ def workers(url: str, namespace: str, no_wait: bool, as_json: bool) -> int:
             active=active,
             workers=found.workers,
             workers_left_out=found.workers_left_out,
+            workers_unreadable=found.workers_unreadable,
+            first_unreadable=found.first_unreadable,
             problem=found.problem,
         )
-        click.echo(msgspec.json.format(msgspec.json.encode(fleet), indent=2))
+        show_json(fleet)
     else:
-        show(found, active, Console(highlight=False))
+        show(found, active, console_for_output())
+    if found.workers_unclear:
+        return 2
     if active:
         return 0
-    return 2 if exit_code(found) == 2 else 1
+    return 2 if found.unclear else 1
 
 
 def show(found: Status, active: int, console: Console) -> None:
     """Print the workers for a person."""
-    namespace = escape(repr(found.namespace))
+    namespace = marked(repr(found.namespace))
     if found.workers:
-        table = Table("worker", "next", "priority", "healthy", "active", "age")
-        table.add_column("started (its clock)", no_wrap=True)
-        for worker in found.workers[:MAX_ROWS]:
-            table.add_row(
-                f"[bold]{escape(worker.worker_id)}[/]" if worker.is_leader else escape(worker.worker_id),
-                place_of(worker),
-                str(worker.priority),
-                yes(worker.healthy),
-                yes(worker.active),
-                f"{worker.age_seconds:.0f} s",
-                escape(short_time(worker.started_at)),
-            )
-        console.print(table)
-        if len(found.workers) > MAX_ROWS:
-            console.print(f"[dim]… and {len(found.workers) - MAX_ROWS} more (--json shows all)[/]")
-        console.print(f"{active} of {len(found.workers)} workers of {namespace} are active")
+        show_workers(found.workers, console, MAX_ROWS)
+        console.print(f"{active} of {len(found.workers)} workers of {namespace} are active", soft_wrap=True)
         console.print(
             "[dim]next: the order of succession; age: of its last heartbeat, against the newest one's[/]",
             soft_wrap=True,
         )
+    elif found.workers_unreadable:
+        console.print(f"[bold yellow]no workers[/] in {namespace} whose record can be read", soft_wrap=True)
     elif found.leader is not None:
-        console.print(f"{namespace} is {ELECTION_ONLY}; {escape(found.leader)} leads, epoch {found.epoch}")
+        console.print(
+            f"{namespace} is {ELECTION_ONLY}; {marked(found.leader)} leads, epoch {found.epoch}", soft_wrap=True
+        )
     else:
         console.print(
             f"[bold yellow]no workers[/] in {namespace}: is a coordinator running with this URL and this namespace?",
             soft_wrap=True,
         )
-    if found.workers_left_out:
-        console.print(f"[yellow]and {found.workers_left_out} more, whose records were not read[/]")
+    show_what_is_missing(found, console)
     if found.problem is not None:
-        console.print(f"[yellow]problem:[/] {escape(found.problem)}", soft_wrap=True)
-
-
-def place_of(worker: WorkerStatus) -> str:
-    if worker.is_leader:
-        return "[bold green]leads[/]"
-    if worker.rank is not None:
-        return str(worker.rank)
-    return "-" if worker.eligible else "never"
+        console.print(f"[yellow]problem:[/] {marked(found.problem)}", soft_wrap=True)

@@ -6,7 +6,11 @@ if it was still missing at a second look.
 Assumption: nobody removes records from `terms/`. There is no trimming, so the numbers begin with 1.
 
 Not guaranteed: that a history without findings is the true one. Whoever can write to the bucket can write a consistent
-lie.
+lie. In particular: a record that says that it came after damage excuses the numbers missing below it, whoever wrote
+that; a record of another namespace passes, if the names of the leaders fit; and a record whose successor never led has
+no witness, since only winners note whose the lease was. If the lease, the newest terms and `members.json` were all put
+back to the same moment, the bucket has nothing left that could tell. The newest term is not missed if its leader
+released it before the first renewal, to nobody in particular: a winner that never led leaves the same.
 """
 
 from __future__ import annotations
@@ -20,9 +24,18 @@ from datetime import datetime
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import METADATA, STATE, TERMS, epoch_of, term_key
+from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERMS, epoch_of, term_key
 from tenure.coordinator.reading import read_state
-from tenure.election.records import MAX_RECORD_BYTES, Damage, State, Term, TooNew, decode
+from tenure.election.records import (
+    MAX_MEMBERS_BYTES,
+    MAX_RECORD_BYTES,
+    Damage,
+    Members,
+    State,
+    Term,
+    TooNew,
+    decode,
+)
 from tenure.errors import NotFound, SchemaTooNew
 from tenure.store import Entry, Store, Stored
 
@@ -36,7 +49,8 @@ _SECOND_LOOK_AFTER = 3.0
 
 class FindingKind(enum.Enum):
     MISSING = "missing"
-    """A number in the sequence has no record, and the record after it does not say that the lease was rebuilt."""
+    """A number has no record, and the record after it does not say that the lease was rebuilt; or nothing comes after
+    it, and the lease or the list of members shows that it was led."""
     MISMATCH = "mismatch"
     """A record lies under the number of another epoch: two leaders may claim one of them."""
     UNREADABLE = "unreadable"
@@ -49,13 +63,13 @@ class FindingKind(enum.Enum):
     LEASE_MISSING = "lease-missing"
     LEASE_UNREADABLE = "lease-unreadable"
     LEASE_BEHIND = "lease-behind"
-    """The lease is of an epoch below the newest term: it was put back."""
+    """The lease is of an epoch below the newest term or list of members: it was put back."""
     LEASE_AHEAD = "lease-ahead"
     """The lease is two or more epochs above the newest term: records were removed, or never written."""
     LEASE_DIFFERS = "lease-differs"
     """The lease and the term of its epoch name two grants or two leaders: the epoch was granted twice."""
     TWO_LEADERS = "two-leaders"
-    """The record of an epoch names one leader, and the record after it another: one of them was replaced."""
+    """The record of an epoch names one leader, and the record or lease after it another: one of them was replaced."""
 
 
 MAY_BE_LATE = frozenset({FindingKind.MISSING, FindingKind.LEASE_AHEAD})
@@ -131,7 +145,7 @@ class History:
         self.unconfirmed: deque[int] = deque(maxlen=MAX_UNCONFIRMED)
         self.timeline: deque[TermSeen] = deque(maxlen=MAX_TIMELINE)
         self._grants: dict[str, int] = {}
-        self._last: tuple[str, Term] | None = None
+        self._newest: deque[tuple[str, Term]] = deque(maxlen=2)
 
     def add(self, key: str, body: bytes | Damage) -> None:
         """The next object, or why its body was not read. Raises `SchemaTooNew`: then nothing can be judged."""
@@ -165,23 +179,21 @@ class History:
             self._report(FindingKind.NOBODY, key, f"epoch {term.epoch} is confirmed, and names no leader")
         if not _is_known_by_number_alone(term):
             self._add_grant(key, term)
-        self._compare_leaders(term)
-        self._last = (key, term)
+        if not term.after_damage and self._newest:
+            self._compare_leaders(*self._newest[-1], f"epoch {term.epoch}", term.epoch, term.previous_leader)
+        self._newest.append((key, term))
         self.timeline.append(
             TermSeen(term.epoch, term.leader_id, term.elected_at, not term.unconfirmed, term.after_damage)
         )
 
-    def _compare_leaders(self, term: Term) -> None:
-        """Whoever takes a lease over notes whose it was. Only what winners themselves wrote is compared."""
-        if self._last is None or term.unconfirmed or term.after_damage or term.previous_leader is None:
+    def _compare_leaders(self, key: str, before: Term, witness: str, epoch: int, previous_leader: str | None) -> None:
+        """Whoever takes a lease over notes whose it was. After damage, and for those who never led, nobody may have."""
+        if before.epoch != epoch - 1 or before.leader_id is None or previous_leader is None:
             return
-        key, before = self._last
-        if before.epoch != term.epoch - 1 or before.unconfirmed or before.leader_id is None:
-            return
-        if before.leader_id != term.previous_leader:
+        if before.leader_id != previous_leader:
             detail = (
-                f"epoch {before.epoch} is {before.leader_id!r}'s here, and was {term.previous_leader!r}'s says epoch "
-                f"{term.epoch}: one of the two records was replaced"
+                f"epoch {before.epoch} is {before.leader_id!r}'s here, and was {previous_leader!r}'s says {witness}: "
+                "one of the two was replaced"
             )
             self._report(FindingKind.TWO_LEADERS, key, detail)
 
@@ -193,38 +205,65 @@ class History:
         if len(self._grants) > MAX_GRANTS_REMEMBERED:
             del self._grants[next(iter(self._grants))]
 
-    def compare(self, lease: Lease, recorded_before: int, term: Term | None) -> None:
-        """Judge the lease, once the whole history has been added.
+    def compare(self, lease: Lease, recorded_before: int, term: Term | None, led_before: int = 0) -> None:
+        """Judge the lease and the end of the history, once all of it has been added.
 
         `recorded_before` is the highest number that was on record *before* the lease was read: a term is recorded after
         its lease was written, so the lease cannot be below it. `term` is the record of the lease's own epoch.
+        `led_before` is the epoch of `members.json`, read before all else; 0: nothing is known. A leader writes that
+        once its term is recorded.
         """
         if isinstance(lease, TooNew):
             raise _too_new(STATE, lease)
+        granted = max(recorded_before, led_before)
+        where = "on record" if granted <= recorded_before else f"in {MEMBERS}"
         if lease is None:
-            if recorded_before:
-                detail = f"it is gone, and epoch {recorded_before} was once granted"
+            if granted:
+                detail = f"it is gone, and epoch {granted} was once granted: it is {where}"
                 self._report(FindingKind.LEASE_MISSING, STATE, detail)
         elif isinstance(lease, Damage):
             self._report(FindingKind.LEASE_UNREADABLE, STATE, lease.reason)
-        elif lease.epoch < recorded_before:
-            detail = (
-                f"it is of epoch {lease.epoch}, and epoch {recorded_before} is on record: an old lease was put back"
-            )
+        elif lease.epoch < granted:
+            detail = f"it is of epoch {lease.epoch}, and epoch {granted} is {where}: an old lease was put back"
             self._report(FindingKind.LEASE_BEHIND, STATE, detail)
         elif lease.epoch > self.highest + 1:
-            missing = _epochs(self.highest + 1, lease.epoch - 1)
+            absent = lease.epoch if term is None and _led(lease, led_before) else lease.epoch - 1
+            missing = _epochs(self.highest + 1, absent)
             self._report(FindingKind.LEASE_AHEAD, STATE, f"it is of epoch {lease.epoch}, and {missing} not on record")
+            return
         elif term is not None and not _is_known_by_number_alone(term):
             self._compare_grant(lease, term)
+        if isinstance(lease, State):
+            self._compare_previous(lease, term)
+        self._compare_end(lease if term is None and isinstance(lease, State) else None, led_before)
 
     def _compare_grant(self, lease: State, term: Term) -> None:
-        here = lease.leader_id or lease.previous_leader
+        here = lease.leader_id or lease.previous_leader  # a released lease names its last holder
         whose = f"epoch {lease.epoch} was granted twice: it is {here!r}'s here, and {term.leader_id!r}'s on record"
         if lease.grant_id != term.grant_id:
             self._report(FindingKind.LEASE_DIFFERS, STATE, f"{whose}, under another grant")
-        elif not lease.released and (lease.leader_id, lease.uid) != (term.leader_id, term.uid):
+        elif term.leader_id is not None and here != term.leader_id:
             self._report(FindingKind.LEASE_DIFFERS, STATE, whose)
+        elif term.uid is not None and not lease.released and lease.uid != term.uid:
+            self._report(FindingKind.LEASE_DIFFERS, STATE, f"{whose}, of another start")
+
+    def _compare_previous(self, lease: State, term: Term | None) -> None:
+        """Where the winner has not noted whose the lease was, the lease still does, until it is released."""
+        if lease.released or (term is not None and term.previous_leader is not None):
+            return
+        for key, before in self._newest:
+            self._compare_leaders(key, before, "the lease", lease.epoch, lease.previous_leader)
+
+    def _compare_end(self, unrecorded: State | None, led_before: int) -> None:
+        """Are the newest terms on record? `unrecorded`: the lease, if its own term is not."""
+        led = led_before
+        why = f"{MEMBERS} is of epoch {led_before}"
+        if unrecorded is not None and unrecorded.epoch >= led_before and _led(unrecorded, led_before):
+            led = unrecorded.epoch
+            why = f"the lease, and what its holder wrote, show that epoch {led} was led"
+        if led > self.highest:
+            detail = f"{_epochs(self.highest + 1, led)} not on record, and {why}"
+            self._report(FindingKind.MISSING, term_key(self.highest + 1), detail)
 
     def _report(self, kind: FindingKind, key: str, detail: str) -> None:
         if len(self.findings) < MAX_FINDINGS:
@@ -234,10 +273,10 @@ class History:
 
 
 async def audit(store: Store, namespace: str, clock: Clock, *, progress: OnProgress = lambda records: None) -> Audit:
-    """Read all of `terms/` and the lease, and judge them. `store` is the namespace's.
+    """Read all of `terms/`, the lease and the list of members, and judge them. `store` is the namespace's.
 
-    A listing, and a GET for each term; all of it twice if something seems to be missing. Raises `StoreError` if the
-    store did not say, and `SchemaTooNew`.
+    A listing, and a GET for each term and a few more; all of it twice if something seems to be missing. Raises
+    `StoreError` if the store did not say, and `SchemaTooNew`.
     """
     result = await _look(store, namespace, progress)
     if any(finding.kind in MAY_BE_LATE for finding in result.findings):
@@ -248,6 +287,7 @@ async def audit(store: Store, namespace: str, clock: Clock, *, progress: OnProgr
 
 async def _look(store: Store, namespace: str, progress: OnProgress) -> Audit:
     history = History()
+    led_before = await _led_before(store)  # before all else: whatever it names must be in what is read after it
     records = 0
     async for key, body in _records(store):
         history.add(key, body)
@@ -264,7 +304,7 @@ async def _look(store: Store, namespace: str, progress: OnProgress) -> Audit:
                 if is_term_key(key):
                     history.add(key, body)
         term = await _term(store, lease.epoch)
-    history.compare(lease, recorded_before, term)
+    history.compare(lease, recorded_before, term, led_before)
     founded = history.highest > 0 or lease is not None or bool(history.findings) or await _is_founded(store)
     return Audit(
         ok=not history.findings,
@@ -352,12 +392,35 @@ async def _term(store: Store, epoch: int) -> Term | None:
     return term if isinstance(term, Term) and term.epoch == epoch else None
 
 
+async def _led_before(store: Store) -> int:
+    """The epoch of the list of members; 0 if there is none, or it cannot be read: it is a witness, not the history."""
+    try:
+        stored = await store.get(MEMBERS)
+    except NotFound:
+        return 0
+    assert isinstance(stored, Stored)
+    members = decode(stored.body, Members, MAX_MEMBERS_BYTES)
+    if isinstance(members, TooNew):
+        raise _too_new(MEMBERS, members)
+    return members.epoch if isinstance(members, Members) else 0
+
+
 async def _is_founded(store: Store) -> bool:
     try:
         await store.get(METADATA)
     except NotFound:
         return False
     return True
+
+
+def _led(lease: State, led_before: int) -> bool:
+    """Had the holder of this lease confirmed its term? Only then does it renew, or write the list of members.
+
+    A winner that has not may give the lease away, once and to nobody in particular, and that counts as a renewal too.
+    """
+    if lease.released and lease.renewals < 2:
+        return lease.successor is not None or led_before == lease.epoch
+    return lease.renewals >= 1 or led_before == lease.epoch
 
 
 def _is_known_by_number_alone(term: Term) -> bool:

@@ -11,6 +11,7 @@ from tenure.clock import Clock
 from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERMS, WORKERS, epoch_of, is_key_of
 from tenure.election.rank import ranked
 from tenure.election.records import (
+    MAX_LEASE_MS,
     MAX_MEMBERS_BYTES,
     MAX_RECORD_BYTES,
     Damage,
@@ -29,6 +30,7 @@ from tenure.store import Entry, Store, Stored
 MAX_WORKERS_READ = 5000
 DEFAULT_WORKER_TIMEOUT = 20.0
 """Where the namespace does not say what it was founded with."""
+MAX_VERSION_SHOWN = 10**9
 _AT_ONCE = 32
 
 
@@ -68,6 +70,24 @@ class Status(msgspec.Struct, frozen=True):
     """What is wrong with the lease, if something is."""
     workers_left_out: int = 0
     """Records beyond the `MAX_WORKERS_READ` newest, which were not read."""
+    workers_unreadable: int = 0
+    """Objects among the worker records that are none."""
+    first_unreadable: str | None = None
+    """The key of one of them, within the namespace."""
+    unclear: bool = False
+    """It could not be told who leads."""
+    workers_unclear: bool = False
+    """It could not be told which workers are alive."""
+
+
+class WorkersRead(msgspec.Struct, frozen=True):
+    """The workers, the leader first, and what could not be told of them."""
+
+    workers: tuple[WorkerStatus, ...] = ()
+    left_out: int = 0
+    """The oldest, if there are too many."""
+    unreadable: tuple[str, ...] = ()
+    """Keys, sorted."""
 
 
 async def read_state(store: Store) -> State | Damage | TooNew | None:
@@ -78,6 +98,12 @@ async def read_state(store: Store) -> State | Damage | TooNew | None:
         return None
     assert isinstance(stored, Stored)
     return decode_state(stored.body)
+
+
+def too_new(found: TooNew) -> str:
+    """What to say of it. The number is whatever somebody wrote, of any length."""
+    number = found.schema_version
+    return f"written by a newer tenure (schemaVersion {number if number <= MAX_VERSION_SHOWN else 'far above ours'})"
 
 
 async def read_leader(store: Store) -> str | None:
@@ -94,7 +120,7 @@ async def read_epoch(store: Store) -> int:
 
 
 async def read_worker_timeout(store: Store) -> float | None:
-    """What the namespace was founded with."""
+    """What the namespace was founded with; `None` if it does not say, or nothing that could be."""
     try:
         stored = await store.get(METADATA)
     except NotFound:
@@ -102,7 +128,7 @@ async def read_worker_timeout(store: Store) -> float | None:
     assert isinstance(stored, Stored)
     metadata = decode(stored.body, Metadata)
     ms = metadata.timing.get("worker_timeout") if isinstance(metadata, Metadata) else None
-    return ms / 1000 if ms is not None else None
+    return ms / 1000 if ms is not None and 1 <= ms <= MAX_LEASE_MS else None
 
 
 async def read_members(store: Store) -> tuple[Member, ...]:
@@ -122,18 +148,15 @@ async def read_workers(store: Store, worker_timeout: float) -> list[str]:
 
 
 async def list_workers(store: Store, worker_timeout: float, leader: str | None = None) -> tuple[WorkerStatus, ...]:
-    return (await read_worker_records(store, worker_timeout, leader))[0]
+    return (await read_worker_records(store, worker_timeout, leader)).workers
 
 
-async def read_worker_records(
-    store: Store, worker_timeout: float, leader: str | None = None
-) -> tuple[tuple[WorkerStatus, ...], int]:
-    """The workers, the leader first, and how many records were left out: the oldest, if there are too many."""
-    entries = [entry async for entry in store.list(WORKERS) if entry.size <= MAX_RECORD_BYTES]
-    if not entries:
-        return (), 0
-    entries.sort(key=lambda entry: entry.modified, reverse=True)
-    newest = entries[0].modified
+async def read_worker_records(store: Store, worker_timeout: float, leader: str | None = None) -> WorkersRead:
+    listed = [entry async for entry in store.list(WORKERS)]
+    entries = sorted((entry for entry in listed if is_of_a_size(entry)), key=lambda entry: entry.modified, reverse=True)
+    read, unreadable = await read_entries(store, entries[:MAX_WORKERS_READ])
+    # What is no record must not make the records of the living look old.
+    newest = max((entry.modified for entry, _ in read), default=None)
     found = [
         WorkerStatus(
             worker_id=worker.worker_id,
@@ -146,14 +169,23 @@ async def read_worker_records(
             started_at=worker.registered_at,
             uid=worker.uid,
         )
-        for entry, worker in await read_entries(store, entries[:MAX_WORKERS_READ])
+        for entry, worker in read
+        if newest is not None
     ]
-    return with_ranks(found), max(0, len(entries) - MAX_WORKERS_READ)
+    unreadable += [entry.key for entry in listed if not is_of_a_size(entry)]
+    return WorkersRead(with_ranks(found), max(0, len(entries) - MAX_WORKERS_READ), tuple(sorted(unreadable)))
 
 
-async def read_entries(store: Store, entries: Sequence[Entry]) -> list[tuple[Entry, Worker]]:
-    """The records of those entries that hold one, some read at once. Raises `StoreError`."""
+def is_of_a_size(entry: Entry) -> bool:
+    """Whether it may hold the record of a worker."""
+    return entry.size <= MAX_RECORD_BYTES
+
+
+async def read_entries(store: Store, entries: Sequence[Entry]) -> tuple[list[tuple[Entry, Worker]], list[str]]:
+    """The records of those entries that hold one, and the keys of those that do not; some are read at once. What was
+    removed meanwhile is neither. Raises `StoreError`."""
     found: list[tuple[Entry, Worker]] = []
+    unreadable: list[str] = []
     waiting = iter(entries)
 
     async def reader() -> None:
@@ -166,6 +198,8 @@ async def read_entries(store: Store, entries: Sequence[Entry]) -> list[tuple[Ent
             worker = decode(stored.body, Worker)
             if isinstance(worker, Worker) and is_key_of(worker.worker_id, entry.key):
                 found.append((entry, worker))
+            else:
+                unreadable.append(entry.key)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -173,7 +207,7 @@ async def read_entries(store: Store, entries: Sequence[Entry]) -> list[tuple[Ent
                 group.create_task(reader())
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    return found
+    return found, unreadable
 
 
 def with_ranks(workers: Iterable[WorkerStatus], *, lapsed_uid: str | None = None) -> tuple[WorkerStatus, ...]:
@@ -216,13 +250,13 @@ async def read_status(store: Store, namespace: str, clock: Clock, *, watch_secon
         state = again
     timeout = await read_worker_timeout(store) or DEFAULT_WORKER_TIMEOUT
     leader = state.leader_id if isinstance(state, State) else None
-    workers, left_out = await read_worker_records(store, timeout, leader)
+    read = await read_worker_records(store, timeout, leader)
     held = isinstance(state, State) and leader is not None
     problem = None
     if isinstance(state, Damage):
         problem = state.reason
     elif isinstance(state, TooNew):
-        problem = f"written by a newer tenure (schemaVersion {state.schema_version})"
+        problem = too_new(state)
     lease = state.lease_seconds if isinstance(state, State) else None
     left = max(0.0, lease - clock.read().follower_elapsed(first_seen)) if held and lease is not None else None
     return Status(
@@ -231,11 +265,14 @@ async def read_status(store: Store, namespace: str, clock: Clock, *, watch_secon
         epoch=state.epoch if isinstance(state, State) else 0,
         lease_seconds=lease,
         lease_remaining_seconds=left,
-        workers=workers,
+        workers=read.workers,
         successor=state.successor if isinstance(state, State) else None,
         elected_at=state.elected_at if isinstance(state, State) else "",
         mandate_ends_at=state.mandate_ends_at if isinstance(state, State) else "",
         renewals=state.renewals if isinstance(state, State) else 0,
         problem=problem,
-        workers_left_out=left_out,
+        workers_left_out=read.left_out,
+        workers_unreadable=len(read.unreadable),
+        first_unreadable=read.unreadable[0] if read.unreadable else None,
+        unclear=problem is not None,
     )

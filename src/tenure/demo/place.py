@@ -71,11 +71,23 @@ async def demo_place(store: str | None) -> AsyncIterator[Place]:
         return
     place = Place(fresh_part_of(parse_url(store)))
     try:
-        async with open_store(place.url.text()):
-            pass
+        await _try(place.url)
         yield place
     finally:
         place.left_behind = await _clear(place.url)
+
+
+async def _try(url: StoreUrl) -> None:
+    try:
+        async with open_store(url.text()):
+            pass
+    except (OSError, StoreError) as error:
+        if url.path is None:
+            raise  # a bucket's errors say what to do
+        raise StoreUnavailable(
+            f"the demo cannot play below {url.path.parent} ({error}): give a directory that can be written to, or no "
+            "--store for a temporary one"
+        ) from None
 
 
 async def _clear(url: StoreUrl) -> str:
