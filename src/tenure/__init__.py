@@ -7,28 +7,33 @@ Nothing happens on import: no thread, no request, no signal handler, no logging 
 logging either, tenure's warnings and errors reach standard error, as Python sees to by itself.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from tenure._version import __version__
-from tenure.coordinator.config import CoordinatorConfig, MandateEnd
-from tenure.coordinator.hooks import HookOverrun
-from tenure.coordinator.lead import Lead
-from tenure.coordinator.lock import DistributedLock, Held
-from tenure.coordinator.plugin import CoordinatorPlugin
-from tenure.coordinator.service import GlobalCoordinatorService
-from tenure.database import Database, PluginStorage, Record, Resource, lead, terms
-from tenure.errors import (
-    ConfigError,
-    Conflict,
-    Fenced,
-    LeadershipLost,
-    LockLost,
-    LockTimeout,
-    RecordNotFound,
-    RequestRefused,
-    TenureError,
-    WorkerReplaced,
-    WriteUnknown,
-)
-from tenure.plugins.supervisor import Child, Command, Context, CoordinatorCandidate, CoordinatorSupervisor, Restart
+
+if TYPE_CHECKING:
+    from tenure.coordinator.config import CoordinatorConfig, MandateEnd
+    from tenure.coordinator.hooks import HookOverrun
+    from tenure.coordinator.lead import Lead
+    from tenure.coordinator.lock import DistributedLock, Held
+    from tenure.coordinator.plugin import CoordinatorPlugin
+    from tenure.coordinator.service import GlobalCoordinatorService
+    from tenure.database import Database, PluginStorage, Record, Resource, lead, terms
+    from tenure.errors import (
+        ConfigError,
+        Conflict,
+        Fenced,
+        LeadershipLost,
+        LockLost,
+        LockTimeout,
+        RecordNotFound,
+        RequestRefused,
+        TenureError,
+        WorkerReplaced,
+        WriteUnknown,
+    )
+    from tenure.plugins.supervisor import Child, Command, Context, CoordinatorCandidate, CoordinatorSupervisor, Restart
 
 __all__ = [
     "Child",
@@ -64,3 +69,53 @@ __all__ = [
     "lead",
     "terms",
 ]
+
+_HOMES = {
+    "Child": "tenure.plugins.supervisor",
+    "Command": "tenure.plugins.supervisor",
+    "ConfigError": "tenure.errors",
+    "Conflict": "tenure.errors",
+    "Context": "tenure.plugins.supervisor",
+    "CoordinatorCandidate": "tenure.plugins.supervisor",
+    "CoordinatorConfig": "tenure.coordinator.config",
+    "CoordinatorPlugin": "tenure.coordinator.plugin",
+    "CoordinatorSupervisor": "tenure.plugins.supervisor",
+    "Database": "tenure.database",
+    "DistributedLock": "tenure.coordinator.lock",
+    "Fenced": "tenure.errors",
+    "GlobalCoordinatorService": "tenure.coordinator.service",
+    "Held": "tenure.coordinator.lock",
+    "HookOverrun": "tenure.coordinator.hooks",
+    "Lead": "tenure.coordinator.lead",
+    "LeadershipLost": "tenure.errors",
+    "LockLost": "tenure.errors",
+    "LockTimeout": "tenure.errors",
+    "MandateEnd": "tenure.coordinator.config",
+    "PluginStorage": "tenure.database",
+    "Record": "tenure.database",
+    "RecordNotFound": "tenure.errors",
+    "RequestRefused": "tenure.errors",
+    "Resource": "tenure.database",
+    "Restart": "tenure.plugins.supervisor",
+    "TenureError": "tenure.errors",
+    "WorkerReplaced": "tenure.errors",
+    "WriteUnknown": "tenure.errors",
+    "lead": "tenure.database",
+    "terms": "tenure.database",
+}
+"""Where each name lives. It is imported when it is first asked for: a command that only looks needs few of them."""
+
+_PARTS = ("clock", "coordinator", "database", "election", "entropy", "errors", "plugins", "store")
+
+
+def __getattr__(name: str) -> object:
+    if name in _PARTS:
+        return import_module(f"tenure.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tenure' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

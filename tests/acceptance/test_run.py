@@ -166,7 +166,7 @@ def test_a_store_that_cannot_be_opened_is_125(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     run = tenure("run", (tmp_path / "file").as_uri(), "--", "true")
     assert run.code == 125
-    assert run.err.startswith("tenure run: ")
+    assert "is not a directory" in run.err
     assert len(run.err.strip().splitlines()) == 1
 
 

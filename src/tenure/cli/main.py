@@ -11,26 +11,14 @@ import os
 import sys
 import traceback
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import NoReturn
 
 import click
 
 from tenure._version import __version__
 from tenure.cli import settings
-from tenure.cli.audit import audit_command
-from tenure.cli.demo import demo
-from tenure.cli.doctor import doctor
-from tenure.cli.gc import gc
-from tenure.cli.plan import plan
-from tenure.cli.run import run as run_command
-from tenure.cli.simulate import simulate
-from tenure.cli.status import status
-from tenure.cli.step_down import step_down
 from tenure.cli.text import printable
-from tenure.cli.timing import COORDINATOR_TABLE
-from tenure.cli.transfer import transfer
-from tenure.cli.watch import watch
-from tenure.cli.workers import workers
 from tenure.errors import ConfigError, TenureError
 from tenure.store.url import redact
 
@@ -55,30 +43,48 @@ Environment (below the command line, above tenure.toml):
 """
 
 
+SECTIONS = {
+    "Try": {"demo": "demo:demo", "doctor": "doctor:doctor", "plan": "plan:plan", "simulate": "simulate:simulate"},
+    "Look": {
+        "status": "status:status",
+        "watch": "watch:watch",
+        "workers": "workers:workers",
+        "audit": "audit:audit_command",
+    },
+    "Act": {"run": "run:run", "step-down": "step_down:step_down", "transfer": "transfer:transfer", "gc": "gc:gc"},
+}
+"""By name: the module of `tenure.cli`, and the command in it. A command is imported when it is asked for: to import all
+of them takes longer than most of them do."""
+
+
 class Commands(click.Group):
     """The commands by what they are for, in the order in which somebody meets them."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.sections: list[tuple[str, list[click.Command]]] = []
-
-    def add_section(self, title: str, *commands: click.Command) -> None:
-        self.sections.append((title, list(commands)))
-        for command in commands:
-            _take_debug(command)
-            self.add_command(command)
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [command.name for _, commands in self.sections for command in commands if command.name]
+        return [name for section in SECTIONS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands:
+            place = next((section[cmd_name] for section in SECTIONS.values() if cmd_name in section), None)
+            if place is None:
+                return None
+            module, _, name = place.partition(":")
+            command: click.Command = getattr(import_module(f"tenure.cli.{module}"), name)
+            _take_debug(command)
+            self.add_command(command, cmd_name)
+        return self.commands[cmd_name]
+
+    def all_commands(self, ctx: click.Context) -> dict[str, click.Command]:
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        return {name: command for name, command in found.items() if command is not None}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        longest = max(map(len, self.list_commands(ctx)))
+        commands = self.all_commands(ctx)
+        longest = max(map(len, commands))
         limit = formatter.width - longest - 6
-        for title, commands in self.sections:
+        for title, names in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(str(command.name).ljust(longest), command.get_short_help_str(limit)) for command in commands]
-                )
+                formatter.write_dl([(name.ljust(longest), commands[name].get_short_help_str(limit)) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -130,17 +136,18 @@ def _read_settings(context: click.Context, config: str | None) -> None:
     path = settings.find(config)
     if path is None:
         return
+    commands = group.all_commands(context)  # every key of the file is checked against what they take
     try:
-        found = settings.load(path, group.commands)
+        found = settings.load(path, commands)
     except ConfigError as error:
         # Not yet: the command may be one that takes nothing from it, or be asked for its help.
         context.default_map = {
-            name: settings.Broken(error) for name, command in group.commands.items() if settings.uses_file(command)
+            name: settings.Broken(error) for name, command in commands.items() if settings.uses_file(command)
         }
         return
-    context.default_map = found.default_map(group.commands)
+    context.default_map = found.default_map(commands)
     context.meta[settings.FILE_READ] = found.file
-    context.meta[COORDINATOR_TABLE] = found.coordinator
+    context.meta[settings.COORDINATOR_TABLE] = found.coordinator
 
 
 def _set_debug(debug: bool) -> None:
@@ -150,11 +157,6 @@ def _set_debug(debug: bool) -> None:
         logger.removeHandler(_quiet)
     else:
         logger.addHandler(_quiet)  # a command says what matters by itself
-
-
-cli.add_section("Try", demo, doctor, plan, simulate)
-cli.add_section("Look", status, watch, workers, audit_command)
-cli.add_section("Act", run_command, step_down, transfer, gc)
 
 
 def run(arguments: list[str]) -> int:

@@ -45,20 +45,7 @@ def _checked_url(context: click.Context, parameter: click.Parameter, url: str | 
         if context.resilient_parsing:
             return None
         raise Refusal(NO_URL, context)
-    return _named(context, parameter, url, _check_url)
-
-
-def _check_url(url: str) -> None:
-    directory = parse_url(url).path
-    if directory is None:
-        return
-    for part in (directory, *directory.parents):
-        with contextlib.suppress(OSError):  # what else is wrong with it the store will say
-            if not part.exists():
-                continue
-            if not part.is_dir():
-                raise ConfigError(f"{part} is not a directory: give the URL of one, file:///directory")
-        return
+    return _named(context, parameter, url, parse_url)
 
 
 def _checked_namespace(context: click.Context, parameter: click.Parameter, namespace: str) -> str:

@@ -24,6 +24,8 @@ from tenure.errors import ConfigError
 
 FILE = "tenure.toml"
 MAX_FILE_BYTES = 64 * 1024
+COORDINATOR_TABLE = "tenure.coordinator"
+"""Where the table `[coordinator]` lies in `click.Context.meta`."""
 FILE_READ = "tenure.settings.file"
 """Where the name of the file that was read lies in `click.Context.meta`."""
 

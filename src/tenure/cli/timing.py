@@ -11,14 +11,11 @@ import click
 import msgspec
 
 from tenure.cli.durations import between, parse_duration
-from tenure.cli.settings import FILE, FILE_READ
+from tenure.cli.settings import COORDINATOR_TABLE, FILE, FILE_READ
 from tenure.coordinator.config import CoordinatorConfig, MandateEnd
 from tenure.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-COORDINATOR_TABLE = "tenure.coordinator"
-"""Where the table `[coordinator]` of tenure.toml lies in `click.Context.meta`."""
 
 SHORTEST_LEASE = 1.0
 LONGEST_LEASE = 600.0

@@ -94,6 +94,8 @@ class DirectoryStore:
         )
         if access is Access.READ_WRITE:
             self._prepare(lock_patience)
+        elif root.exists() and not root.is_dir():
+            raise BucketMissing(f"{root} is not a directory: give the URL of one, file:///directory")
         elif not root.is_dir():
             raise BucketMissing(f"there is no directory {root}: create it, or correct the name")
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tenure-file")
