@@ -139,6 +139,7 @@ def test_a_program_that_a_signal_ends_gives_128_and_its_number(start: Start) -> 
         (("--namespace", "", "--", "true"), 125, "namespace"),
         (("--health-cmd", " ", "--", "true"), 125, "--health-cmd"),
         (("--health-cmd", "true", "--health-timeout", "5s", "--", "true"), 125, "--health-timeout"),
+        (("sleep", "1"), 125, "give it after --"),
         (("--ready-file", "/no/such/folder/ready", "--", "true"), 125, "ready file"),
         (("--no-such-option", "--", "true"), 125, "No such option"),
     ],
@@ -230,6 +231,20 @@ def test_after_a_step_down_it_stands_by_again(start: Start, tmp_path: Path) -> N
     assert first.process.poll() is None
     second.process.kill()
     first.until_up(2)
+
+
+def test_a_name_that_nobody_can_vouch_for_needs_force(start: Start, tmp_path: Path) -> None:
+    """By default a fleet of `tenure run` keeps no records: a slip of the pen must not move the program."""
+    url = (tmp_path / "store").as_uri()
+    session = start("--worker-id", "ada", *sh(WAITS))
+    session.until_up()
+    refused = tenure("transfer", url, "--to", "nobody")
+    assert refused.code == 1
+    assert "no record of 'nobody'" in refused.err
+    time.sleep(1.5)
+    assert session.named("lost") == []
+    seen = tenure("workers", url, "--json")
+    assert (seen.code, seen.json()["membership"], seen.json()["leader"]) == (0, False, "ada")
 
 
 def test_one_that_is_to_exit_when_it_lost_does(start: Start, tmp_path: Path) -> None:

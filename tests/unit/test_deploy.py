@@ -102,7 +102,7 @@ def test_the_unit() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here; its rules are checked above")
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    text = UNIT.read_text().replace("/usr/local/bin/tenure", sys.executable)
+    text = UNIT.read_text().replace("/opt/tenure/bin/tenure", sys.executable)
     (tmp_path / UNIT.name).write_text(text)
     unit = str(tmp_path / UNIT.name.replace("@", "@nightly"))
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure.coordinator.layout import MEMBERS, STATE, term_key
+from tenure.coordinator.layout import MEMBERS, STATE, term_key, worker_key
 from tenure.coordinator.outside import Handover, ask_for_handover
 from tenure.election.records import Handoff, Member, Members, Refusal, State, Term, decode_state, encode
 from tenure.errors import ConfigError, RequestNotAnswered, RequestRefused, StoreUnavailable
@@ -167,6 +167,7 @@ async def test_a_grant_that_is_not_on_record_is_not_leadership_yet() -> None:
 async def test_a_transfer_says_so_if_another_came_first() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("cyd"))
+    await scene.fleet("ada", "ben", "cyd")
     await scene.put(held())
     with pytest.raises(RequestRefused, match="'cyd' leads now"):
         await scene.ask(to="ben")
@@ -217,6 +218,7 @@ async def test_without_a_lease_nobody_can_be_asked() -> None:
 )
 async def test_a_lease_that_takes_no_request_is_left_alone(body: bytes, message: str) -> None:
     scene = Scene()
+    await scene.fleet("ada", "ben")
     await scene.store.put(STATE, body)
     with pytest.raises(RequestRefused, match=message):
         await scene.ask(to="ben")
@@ -230,6 +232,18 @@ async def test_a_request_to_an_earlier_epoch_is_in_nobodys_way() -> None:
     scene.acts.append(scene.elects("ben"))
     await scene.put(held(handoff=Handoff(request_id="r", epoch=6, by="someone")))
     assert (await scene.ask()).leader == "ben"
+
+
+async def test_a_name_that_is_on_no_record_needs_force() -> None:
+    """In an election-only namespace nobody is on record: the leader must not step down for a slip of the pen."""
+    scene = Scene()
+    await scene.put(held())
+    with pytest.raises(RequestRefused, match=r"no record of 'ben': it is not there, or the workers keep none"):
+        await scene.ask(to="ben")
+    assert await scene.lease() == held()
+    await scene.store.put(worker_key("ben"), b"{}")
+    scene.acts.append(scene.elects("ben"))
+    assert (await scene.ask(to="ben")).leader == "ben"
 
 
 async def test_whoever_is_not_there_cannot_be_given_it() -> None:
@@ -306,6 +320,7 @@ async def test_a_request_that_was_followed_at_once_is_not_made_to_the_next_leade
 async def test_a_transfer_that_was_followed_at_once_is_a_success() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("ben"))
+    await scene.fleet("ada", "ben")
     await scene.put(held())
     scene.store.fates = ["kept"]
     assert await scene.ask(to="ben") == Handover("ada", 7, "ben", 8)

@@ -86,8 +86,8 @@ def show(result: Audit, console: Console) -> None:
     if result.timeline:
         shown = result.timeline[-_SHOWN:]
         colours = _colours(shown)
-        if (strip := _strip(shown, colours)) is not None:
-            console.print(strip, soft_wrap=True)
+        if console.is_terminal and (strip := _strip(shown, colours)) is not None:
+            console.print("[dim]who led, and for how long:[/] ", strip, soft_wrap=True)
         table, left_out = _table(shown, colours, console)
         console.print(table)
         if left_out:

@@ -34,7 +34,7 @@ _MARK = {True: "[green]yes[/]", False: "[red]NO[/]", None: "[yellow]?[/]"}
 def doctor(url: str, as_json: bool, rounds: int, processes: int) -> int:
     """Prove, by races between processes, that the store at URL honours conditional writes; measure how fast it is.
 
-    Takes some seconds and about a thousand small requests; leaves nothing behind. Exit code 0: fit; 1: unfit, with the
+    Takes some seconds and about a thousand small requests; leaves no object behind. Exit code 0: fit; 1: unfit, with the
     reason; 2: it could not be told.
     """
     with _progress() as progress:

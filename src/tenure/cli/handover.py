@@ -27,7 +27,11 @@ TIMEOUT = click.option(
     show_default=True,
     help="How long to wait for it (500ms, 30s, 2m). The request itself stays with the leader.",
 )
-FORCE = click.option("--force", is_flag=True, help="Also while the leader is inside its min_epoch_duration.")
+FORCE = click.option(
+    "--force",
+    is_flag=True,
+    help="Also while the leader is inside its min_epoch_duration, or to a worker that is on no record.",
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print what happened as one JSON object.")
 
 

@@ -38,6 +38,7 @@ Exit codes:
 Environment (below the command line, above tenure.toml):
   TENURE_URL         the store
   TENURE_NAMESPACE   which election on it
+  TENURE_WORKER_ID   this machine's name in it, for `run`
   TENURE_CONFIG      the file to read instead of ./tenure.toml
   TENURE_DEBUG       1: stack traces
 """
@@ -188,7 +189,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _asked_wrongly(error: click.UsageError) -> int:
-    if not error.message or isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())) or not error.format_message():
         error.show()  # the help itself
         return EXIT_UNCLEAR
     code: int = getattr(error.ctx.command if error.ctx is not None else None, "asked_wrongly", EXIT_UNCLEAR)

@@ -12,6 +12,7 @@ import click
 
 from tenure.cli.durations import between
 from tenure.cli.place import placed
+from tenure.cli.settings import Refusal
 from tenure.cli.timing import config_from, timed
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.layout import folder_of
@@ -25,6 +26,7 @@ from tenure.run.session import RunSession
 from tenure.run.telling import Teller, Voice, to_standard_error
 
 _COMMAND = "tenure.run.command"
+_NO_PROGRAM = "there is no CMD: give it after --, as in `tenure run URL -- CMD [ARGUMENT]...`"
 _MAX_HOST = 60
 
 
@@ -41,7 +43,15 @@ class _RunCommand(click.Command):
         else:
             program = []
         ctx.meta[_COMMAND] = tuple(program)
-        return super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if not program and "unexpected extra" in error.message:
+                raise Refusal(_NO_PROGRAM, ctx) from None
+            raise
+        if not program and not ctx.resilient_parsing:
+            raise Refusal(_NO_PROGRAM, ctx)
+        return rest
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "-- CMD [ARGUMENT]..."]
@@ -86,14 +96,16 @@ class _RunCommand(click.Command):
     type=click.Choice([each.value for each in Background]),
     default=Background.FOLLOW.value,
     show_default=True,
-    help="When CMD has exited with 0 and left processes: watch them as CMD, or end them.",
+    help="When CMD has exited with 0 and left processes: end them, or follow them as CMD.",
 )
 @click.option("--health-cmd", metavar="SHELL", help="A machine on which this shell command fails does not lead.")
 @click.option(
     "--health-interval", type=between(0.2, 3600), default="5s", show_default=True, help="How often it is run."
 )
 @click.option(
-    "--health-timeout", type=between(0.1, 600), default="3s", show_default=True, help="Longer counts as failed."
+    "--health-timeout",
+    type=between(0.1, 600),
+    help="Longer counts as failed.  [default: 3s, or 0.6 of a shorter interval]",
 )
 @click.option(
     "--ready-file",
@@ -120,7 +132,7 @@ def run(
     background: str,
     health_cmd: str | None,
     health_interval: float,
-    health_timeout: float,
+    health_timeout: float | None,
     ready_file: Path | None,
     quiet: bool,
     as_json: bool,
@@ -143,15 +155,13 @@ def run(
     tell = Teller(voice, SYSTEM_CLOCK, to_standard_error)
     systemd = Systemd(os.environ, os.getpid())
     try:
-        if not argv:
-            raise ConfigError("there is no CMD: give it after --, as in `tenure run URL -- CMD [ARGUMENT]...`")
         folder_of(namespace)
         changes: dict[str, Any] = {} if priority is None else {"priority": priority}
         if priority is not None and not membership:
             raise ConfigError("--priority is only heeded with --membership: nobody ranks who is not on record")
         if health_cmd is not None:
             _check_shell(health_cmd)
-            if health_timeout >= health_interval:
+            if health_timeout is not None and health_timeout >= health_interval:
                 raise ConfigError(
                     f"--health-timeout is {health_timeout:g}s: it must be under --health-interval, {health_interval:g}s"
                 )
@@ -168,7 +178,7 @@ def run(
             background=Background(background),
             ready_file=ready_file,
             health_cmd=health_cmd,
-            health_within=health_timeout,
+            health_within=health_timeout if health_timeout is not None else min(3.0, 0.6 * health_interval),
             has_terminal=any(os.isatty(stream) for stream in (0, 1, 2)),
         )
         debug = bool(context.find_root().params.get("debug"))

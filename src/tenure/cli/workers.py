@@ -21,6 +21,8 @@ class Fleet(msgspec.Struct, frozen=True):
     namespace: str
     leader: str | None
     epoch: int
+    membership: bool
+    """False: its workers keep no records, and `workers` is empty for that reason."""
     active: int
     workers: tuple[WorkerStatus, ...]
     workers_left_out: int
@@ -36,8 +38,8 @@ class Fleet(msgspec.Struct, frozen=True):
 def workers(url: str, namespace: str, no_wait: bool, as_json: bool) -> int:
     """List the workers at URL, and the order in which they would lead.
 
-    Only reads. Waits until the lease is renewed or has lapsed, as `tenure status` does. Exit code 0: workers are alive;
-    1: none is; 2: it could not be told.
+    Only reads. Waits until the lease is renewed or has lapsed, as `tenure status` does. Exit code 0: workers are alive,
+    or keep no records (`tenure run` without --membership) and somebody leads; 1: none is; 2: it could not be told.
     """
     found = run_until_stopped(find_status(url, namespace, Patience.ONE_LOOK if no_wait else Patience.UNTIL_SURE))
     active = sum(worker.active for worker in found.workers)
@@ -46,6 +48,7 @@ def workers(url: str, namespace: str, no_wait: bool, as_json: bool) -> int:
             namespace=found.namespace,
             leader=found.leader,
             epoch=found.epoch,
+            membership=not is_election_only(found),
             active=active,
             workers=found.workers,
             workers_left_out=found.workers_left_out,
@@ -58,9 +61,14 @@ def workers(url: str, namespace: str, no_wait: bool, as_json: bool) -> int:
         show(found, active, console_for_output())
     if found.workers_unclear:
         return 2
-    if active:
+    if active or is_election_only(found):
         return 0
     return 2 if found.unclear else 1
+
+
+def is_election_only(found: Status) -> bool:
+    """Somebody leads, and nobody is on record."""
+    return found.leader is not None and not found.workers and not found.workers_unreadable
 
 
 def show(found: Status, active: int, console: Console) -> None:
@@ -75,9 +83,9 @@ def show(found: Status, active: int, console: Console) -> None:
         )
     elif found.workers_unreadable:
         console.print(f"[bold yellow]no workers[/] in {namespace} whose record can be read", soft_wrap=True)
-    elif found.leader is not None:
+    elif is_election_only(found):
         console.print(
-            f"{namespace} is {ELECTION_ONLY}; {marked(found.leader)} leads, epoch {found.epoch}", soft_wrap=True
+            f"{namespace} is {ELECTION_ONLY}; {marked(str(found.leader))} leads, epoch {found.epoch}", soft_wrap=True
         )
     else:
         console.print(

@@ -48,7 +48,8 @@ class Lead:
         self._clock = clock
         self._store = store
         self._holding = holding
-        self._lock = threading.Lock()
+        # A signal handler may ask whether we lead while the code that it interrupted does.
+        self._lock = threading.RLock()
         self._ended: str | None = None
         self._pid = os.getpid()
         self.scopes: dict[object, BodyScope] = {}

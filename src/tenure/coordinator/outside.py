@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, STATE, check_name, term_key
+from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, STATE, check_name, term_key, worker_key
 from tenure.coordinator.reading import read_members
 from tenure.election.records import Damage, Handoff, State, Term, TooNew, decode, decode_state, encode
 from tenure.entropy import NewId
@@ -45,11 +45,13 @@ async def ask_for_handover(
     Raises `RequestRefused` with the reason; without `force` a leader refuses inside its `min_epoch_duration`.
     """
     started = clock.read()
+    vouched = True
     if to is not None:
         check_name("to", to, MAX_WORKER_ID_CHARACTERS)
-        await _check_target(store, namespace, to)
+        is_member = await _check_target(store, namespace, to)
+        vouched = is_member or force or await _is_on_record(store, to)
     request_id = draw_id()
-    asked = await _write_request(store, namespace, request_id, by, to, force, draw_id, clock)
+    asked = await _write_request(store, namespace, request_id, by, to, force, vouched, draw_id, clock)
     assert asked.leader_id is not None
     while True:
         left = timeout - clock.read().leader_elapsed(started)
@@ -86,12 +88,23 @@ async def _is_recorded(store: Store, state: State) -> bool:
     return isinstance(term, Term) and term.grant_id == state.grant_id
 
 
-async def _check_target(store: Store, namespace: str, to: str) -> None:
+async def _check_target(store: Store, namespace: str, to: str) -> bool:
+    """Is it a member? Raises if there are members, and it is none of them, or never stands."""
     members = {member.worker_id: member for member in await read_members(store)}
     if members and to not in members:
         raise RequestRefused(f"{to!r} is not a live worker of {namespace!r}: there are {', '.join(sorted(members))}")
     if to in members and not members[to].eligible:
         raise RequestRefused(f"{to!r} does not stand for election: it was started with eligible=False")
+    return to in members
+
+
+async def _is_on_record(store: Store, worker_id: str) -> bool:
+    """In an election-only namespace nobody is, and a leader would step down for a name that is nobody's."""
+    try:
+        await store.get(worker_key(worker_id))
+    except NotFound:
+        return False
+    return True
 
 
 async def _write_request(
@@ -101,6 +114,7 @@ async def _write_request(
     by: str,
     to: str | None,
     force: bool,
+    vouched: bool,
     draw_id: NewId,
     clock: Clock,
 ) -> State:
@@ -120,6 +134,11 @@ async def _write_request(
         waiting = state.request()
         if waiting is not None:
             raise RequestRefused(f"a request by {waiting.by!r} is waiting for the leader already: try again later")
+        if not vouched:
+            raise RequestRefused(
+                f"{namespace!r} has no record of {to!r}: it is not there, or the workers keep none (election-only). "
+                "The leader would step down, and anybody might take over; force it if you are sure of the name"
+            )
         handoff = Handoff(request_id=request_id, epoch=state.epoch, by=by[:512], to=to, forced=force)
         asked = msgspec.structs.replace(state, write_id=draw_id(), handoff=handoff)
         outcome = await store.replace(STATE, encode(asked), version)

@@ -242,6 +242,8 @@ class RunSession:
         return {"TENURE_NAMESPACE": self._namespace, "TENURE_WORKER_ID": self._worker_id, **leading}
 
     def _health_changed(self, healthy: bool, why: str) -> None:
+        if self._over.done() or self._asked_by is not None:
+            return  # the last one is cut off, which says nothing
         if healthy:
             self._tell("healthy", f"the health command says that this machine is fit ({why})")
         else:
