@@ -34,8 +34,8 @@ _MARK = {True: "[green]yes[/]", False: "[red]NO[/]", None: "[yellow]?[/]"}
 def doctor(url: str, as_json: bool, rounds: int, processes: int) -> int:
     """Prove, by races between processes, that the store at URL honours conditional writes; measure how fast it is.
 
-    Takes some seconds and about a thousand small requests; leaves no object behind. Exit code 0: fit; 1: unfit, with the
-    reason; 2: it could not be told.
+    Takes some seconds and about a thousand small requests; leaves no object behind. Exit code 0: fit; 1: unfit, with
+    the reason; 2: it could not be told.
     """
     with _progress() as progress:
         report = run_until_stopped(examine(url, rounds=rounds, processes=processes, progress=progress))
