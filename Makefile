@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait for processes and clocks for much of their time, so there are more of these than cores.
-WORKERS ?= 3
+WORKERS ?= 4
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
