@@ -8,7 +8,8 @@
     app = FastAPI(lifespan=tenure.asgi.lifespan("s3://bucket/app", lead=run_while_leading))
 
 Guarantee: `run_while_leading` runs only while this process leads, and is cancelled before another may lead. At shutdown
-it is cancelled, and the lease released. What it raises never ends the server.
+it is cancelled, and the lease released. What it raises never ends the server, `sys.exit()` included. A server that
+cannot do the work any more leaves the fleet, and serves on: none leads without working.
 
 Assumption: the server runs lifespans (uvicorn, hypercorn, gunicorn with a worker of uvicorn's).
 
@@ -60,9 +61,13 @@ def lifespan(
     """What `FastAPI(lifespan=...)` and `Starlette(lifespan=...)` take.
 
     At startup the coordinator of `namespace` joins the fleet, and is there as `app.state.tenure`; a store that cannot
-    be used fails the startup. `lead(lead)` is run whenever this process leads. When it returns, its work is done for
-    this term; when it raises, that is logged, and it is called again after a pause of 1 to 30 s. `inner` is a lifespan
-    of your own: it is entered before the first call, and left after the last.
+    be used fails the startup. If it is stopped there, this process leads no more. `lead(lead)` is run whenever this
+    process leads. When it returns, its work is done for this term; when it raises, that is logged, and it is called
+    again after a pause of 1 to 30 s. `inner` is a lifespan of your own: it is entered before the first call, and left
+    after the last.
+
+    Shutdown takes twice `drain_timeout`, and the rest of a request or two, if the work ignores its cancellation: once
+    for the work, and once for its lease. Give the server more than that before it is killed.
 
     Give no `worker_id` where several server processes share these arguments: each must have its own.
     """
@@ -101,8 +106,19 @@ async def _lead_again_and_again(coordinator: GlobalCoordinatorService, work: Wor
     except TenureError as error:
         # A newer process has our worker id, or somebody stopped the coordinator. The server serves on.
         _log.error("%r will not lead any more in this process: %s", coordinator.namespace, error)
-    except Exception:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException:
+        if _is_told_to_end():
+            raise
         _log.exception("%r will not lead any more in this process", coordinator.namespace)
+    if coordinator.running and not _is_told_to_end():
+        # It would lead without doing the work, and keep it from those that do.
+        _log.error("%r leaves the fleet: what works while it leads has ended", coordinator.namespace)
+        try:
+            await coordinator.stop()
+        except TenureError:
+            _log.exception("%r did not leave as it should", coordinator.namespace)
 
 
 async def _work(lead: Lead, work: Work, clock: Clock) -> None:
@@ -115,7 +131,10 @@ async def _work(lead: Lead, work: Work, clock: Clock) -> None:
             if not inspect.isawaitable(result):
                 raise ConfigError(f"{work!r} is no async function: what runs while leading must be one")
             await result
-        except Exception:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            if isinstance(error, asyncio.CancelledError) and _is_told_to_end():
+                raise
+            # A CancelledError that nobody asked us for is the work's own, of a task that it waited for.
             if _is_over(lead):
                 _log.info("work for epoch %d of %r ended with its term", lead.epoch, lead.namespace, exc_info=True)
                 return

@@ -139,6 +139,47 @@ def test_work_that_fails_is_called_again_and_ends_no_server(url: str, caplog: py
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("how", ["cancelled", "exit"])
+def test_work_that_ends_by_itself_in_an_odd_way_is_called_again(
+    how: str, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    epochs: list[int] = []
+
+    async def work(lead: Lead) -> None:
+        epochs.append(lead.epoch)
+        if len(epochs) == 3:
+            await asyncio.Event().wait()
+        if how == "exit":
+            sys.exit(3)
+        part = asyncio.create_task(asyncio.Event().wait())
+        await asyncio.sleep(0)
+        part.cancel()
+        await part
+
+    with TestClient(app_with(tenure.asgi.lifespan(url, lead=work, config=SWIFT))) as client:
+        until(lambda: len(epochs) == 3)
+        assert client.get("/").json()["leads"]
+    assert len(set(epochs)) == 1
+    assert sum("failed, " in record.getMessage() for record in caplog.records) == 2
+
+
+def test_a_server_without_work_leaves_the_fleet_and_serves_on(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(BaseException):
+        pass
+
+    async def work(lead: Lead) -> None:
+        raise Odd
+
+    with TestClient(app_with(tenure.asgi.lifespan(url, lead=work, config=LONG))) as client:
+        until(lambda: any("leaves the fleet" in record.getMessage() for record in caplog.records))
+        with blocking.lead(url, config=LONG, timeout=PATIENCE):
+            assert client.get("/").json()["leads"] is False
+    assert any(
+        record.levelno == logging.ERROR and "leaves the fleet" in record.getMessage() for record in caplog.records
+    )
+
+
 def test_work_that_is_no_async_function(url: str, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[Lead] = []
     with TestClient(app_with(tenure.asgi.lifespan(url, lead=calls.append, config=SWIFT))):  # type: ignore[arg-type]

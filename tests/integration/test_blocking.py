@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -24,6 +25,8 @@ import pytest
 
 import tenure
 from tenure import blocking
+from tenure.blocking.portal import Flag
+from tenure.coordinator import runner
 from tenure.coordinator.overrun import EXIT_OVERRAN
 from tenure.errors import (
     ConfigError,
@@ -155,6 +158,125 @@ def program() -> Iterator[Callable[..., Program]]:
     yield start
     for each in started:
         each.kill()
+
+
+class TestInterrupted:
+    """Signals come anywhere in a call, also where a lock is held."""
+
+    def test_a_signal_handler_that_asks(self, url: str, program: Callable[..., Program]) -> None:
+        source = """
+import random
+with joined(url, "ada") as (database, coordinator), coordinator.leadership() as leader:
+    asked, records = 0, database.resource("records")
+    def ask(*_):
+        global asked
+        asked += 1
+        leader.is_current()
+        if asked % 10 == 0:
+            records.exists("a")
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.003))
+    signal.signal(signal.SIGALRM, ask)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        for _ in range(1000):
+            leader.is_current()
+        records.exists("a")
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+say("asked" if asked else "never")
+"""
+        assert program(source, url).end()[0] == "asked\n"
+
+    def test_a_finalizer_that_runs_inside_a_call(self, url: str) -> None:
+        with blocking.Database(url) as database:
+            records, counted = database.resource("records"), threading.Event()
+            assert database._portal is not None
+
+            def inside() -> None:
+                with database._portal._lock:  # type: ignore[union-attr]
+                    records.count()
+                counted.set()
+
+            threading.Thread(target=inside, daemon=True).start()
+            assert counted.wait(PATIENCE)
+
+    def test_by_one_interrupt_after_another(self, url: str, program: Callable[..., Program]) -> None:
+        source = """
+import random
+database = blocking.Database(url).connect()
+records, interrupted = database.resource("records"), 0
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.005))
+        again = time.monotonic() + 0.05  # Python drops an interrupt that comes in a callback of a weak reference
+        while time.monotonic() < again:
+            records.exists("a")
+    except KeyboardInterrupt:
+        interrupted += 1
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+records.insert({}, "a")
+database.close()
+say("interrupted" if interrupted else "never")
+"""
+        assert program(source, url).end()[0] == "interrupted\n"
+
+    def test_many_wait_for_one_flag(self) -> None:
+        flag = Flag()
+        with ThreadPoolExecutor(8) as pool:
+            waiting = [pool.submit(flag.wait, PATIENCE) for _ in range(8)]
+            assert not flag.wait(0.05)
+            flag.set()
+            flag.set()
+            assert [each.result(PATIENCE) for each in waiting] == [True] * 8
+        assert flag.is_set()
+
+
+class TestDropped:
+    @pytest.mark.parametrize("where", ["the background thread", "the coordinator's thread"])
+    @pytest.mark.parametrize("what", ["terms", "lead", "lock"])
+    def test_in_a_cycle_and_collected_on_a_thread_of_tenures_own(self, what: str, where: str, url: str) -> None:
+        class Service:
+            def __init__(self, held: Iterator[object]) -> None:
+                self.me, self.held = self, held
+                next(held)
+
+        def lead() -> Iterator[object]:
+            with blocking.lead(url, worker_id="ada", config=LONG):
+                yield
+
+        def lock() -> Iterator[object]:
+            with joined(url, "ada", LONG) as (database, _), database.lock("report", ttl=60):
+                yield
+
+        kinds: dict[str, Callable[[], Iterator[object]]] = {
+            "terms": lambda: blocking.terms(url, worker_id="ada", config=LONG),
+            "lead": lead,
+            "lock": lock,
+        }
+        name = "tenure-blocking" if where == "the background thread" else "tenure-default"
+        before = set(asyncio_loops(name))
+        gc.disable()
+        try:
+            Service(kinds[what]())
+            (loop,) = set(asyncio_loops(name)) - before
+            loop.call_soon_threadsafe(gc.collect)
+            until(lambda: not loop.is_running())
+        finally:
+            gc.enable()
+        with (
+            joined(url, "bob", LONG) as (database, coordinator),
+            coordinator.leadership(timeout=PATIENCE),
+            database.lock("report", timeout=PATIENCE),
+        ):
+            pass
+
+
+def asyncio_loops(name: str) -> list[asyncio.AbstractEventLoop]:
+    """Those that run on threads of this name."""
+    running = [each for each in runner._running if each._name == name and each._loop is not None]
+    return [each._loop for each in running if each._loop is not None and each._loop.is_running()]
 
 
 class TestImport:
@@ -499,6 +621,18 @@ class TestDatabase:
             got = other.lock("job", ttl=5).acquire(timeout=PATIENCE)
             assert got.token > held.token
             assert got.release()
+
+    def test_a_lock_that_another_thread_leaves(self, url: str) -> None:
+        with blocking.Database(url) as database:
+            lock = database.lock("report")
+            in_thread(lock.__enter__).join(PATIENCE)
+            with pytest.raises(LockTimeout):  # and not "this thread holds it already", of one with its ident
+                lock.acquire(0.2)
+            lock.__exit__(None, None, None)
+            with lock as held:
+                assert held.is_held()
+            with pytest.raises(LockError, match="not inside"):
+                lock.__exit__(None, None, None)
 
     def test_one_lock_many_threads(self, url: str) -> None:
         inside, most, counted = 0, 0, 0

@@ -12,7 +12,8 @@ Assumption: those of `tenure.election`; and that the body asks, or waits in `lea
 
 Not guaranteed: that the body has ended when another process leads. A thread cannot be cancelled. A body that does not
 look goes on after its lease ran out; this is logged, and fenced writes (`leader.put`) protect what it writes. Only
-`overrun="exit"` makes sure of it: the process ends before another may lead.
+`overrun="exit"` makes sure of it: the process ends before another may lead. It ends itself: one that was frozen past
+its lease (SIGSTOP, a suspended machine) runs for a moment when it wakes. `tenure run` ends work from outside.
 
 Everything async runs on one background thread per `Database`, a daemon that starts with `connect()`. Nothing happens on
 import.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from tenure.blocking.leading import Leader, Leadership, OnLost, Overrun
-from tenure.blocking.portal import Portal
+from tenure.blocking.portal import Flag, Portal
 from tenure.coordinator.breaker import CircuitBreakerStatus
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.events import Handler, Subscription
@@ -70,7 +70,7 @@ class Coordinator:
             return None
         last = self._last
         if last is None or last.epoch != lead.epoch:
-            last = self._last = Leader(lead, self._portal, threading.Event())
+            last = self._last = Leader(lead, self._portal, Flag())
         return last
 
     def get_epoch(self) -> int:
@@ -152,7 +152,7 @@ class Coordinator:
 
         `timeout`: `LeadershipTimeout` after so many seconds. `on_lost(leader)` is called on a thread of tenure's when
         leadership is lost while the body runs. `overrun="exit"`: if the body still runs when the lease is about to pass
-        on, the process ends at once, with exit code 75.
+        on, the process ends at once, with exit code 75; one that was frozen meanwhile, a moment after it wakes.
         """
         return Leadership(self._portal, self._service, timeout=timeout, on_lost=on_lost, overrun=overrun)
 

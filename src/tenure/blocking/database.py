@@ -26,7 +26,7 @@ from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.fenced import FencedValue
 from tenure.coordinator.hooks import HookOverrun
 from tenure.coordinator.lock.lock import DEFAULT_TTL
-from tenure.errors import CoordinationError, ForkedProcess, TenureError
+from tenure.errors import CoordinationError, ForkedProcess, InvalidUrl, TenureError
 from tenure.store import Usage
 from tenure.store.opening import DEFAULT_TIMEOUT
 
@@ -43,10 +43,15 @@ class Database:
     def __init__(
         self, connection_string: str, *, worker_id: str | None = None, timeout: float = DEFAULT_TIMEOUT
     ) -> None:
+        if not isinstance(connection_string, str):
+            raise InvalidUrl(
+                f"the URL is a {type(connection_string).__name__}: give a string, such as 's3://bucket/prefix' or "
+                "path.as_uri()"
+            )
         self._database = database.Database(connection_string, worker_id=worker_id, timeout=timeout)
         self._portal: Portal | None = None
         self._coordinators: dict[str, Coordinator] = {}
-        self._connecting = threading.Lock()
+        self._connecting = threading.RLock()
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
@@ -89,6 +94,8 @@ class Database:
             raise CoordinationError(
                 f"{self!r} is closed inside the body of a lease or lock of this thread: leave that `with` block first"
             )
+        if not portal.is_closed:
+            portal.check()
         portal.close()
 
     def __enter__(self) -> Self:
@@ -202,7 +209,8 @@ def lead(
     must ask (`is_current`, `ensure`, `sleep`, `lost`), and if leadership was lost meanwhile, `LeadershipLost` is raised
     at the end, unless the body raised something else. `timeout`: `LeadershipTimeout` if it does not lead within so many
     seconds. `on_lost(leader)` is called on a thread of tenure's when leadership is lost. `overrun="exit"`: a body that
-    still runs when the lease is about to pass on ends the process, with exit code 75.
+    still runs when the lease is about to pass on ends the process, with exit code 75; a process that was frozen
+    meanwhile ends a moment after it wakes.
     """
     began = SYSTEM_CLOCK.read()
     with Database(url, worker_id=worker_id) as opened:

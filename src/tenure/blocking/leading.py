@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, TypeAlias
 
-from tenure.blocking.portal import Body, Portal
+from tenure.blocking.portal import Body, Flag, Portal, must_not_wait
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.fenced import FencedValue
 from tenure.coordinator.hooks import HookOverrun, Subscriber
@@ -31,7 +32,7 @@ OnLost: TypeAlias = "Callable[[Leader], object]"
 class Loss:
     """The end of a term, as a `threading.Event` that nobody sets by hand."""
 
-    def __init__(self, lead: Lead, told: threading.Event) -> None:
+    def __init__(self, lead: Lead, told: Flag) -> None:
         self._lead = lead
         self._told = told
 
@@ -56,7 +57,7 @@ class Leader:
     It ends once, for good, by itself when its deadline passes. A forked child never leads.
     """
 
-    def __init__(self, lead: Lead, portal: Portal, told: threading.Event, *, is_term: bool = False) -> None:
+    def __init__(self, lead: Lead, portal: Portal, told: Flag, *, is_term: bool = False) -> None:
         self._lead = lead
         self._portal = portal
         self._is_term = is_term
@@ -95,6 +96,8 @@ class Leader:
     def ensure(self, seconds: float = 0.0) -> None:
         """Go on only if leadership is certain for `seconds` more; raises `LeadershipLost` otherwise."""
         self._portal.check_process()
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
+            raise ConfigError(f"seconds is {seconds!r}: give a number of seconds")
         self._lead.ensure(seconds)
 
     def wait_lost(self, timeout: float | None = None) -> bool:
@@ -104,6 +107,8 @@ class Leader:
     def sleep(self, seconds: float) -> None:
         """Sleep; raises `LeadershipLost` as soon as this term is over."""
         self._portal.check_process()
+        if seconds is None:
+            raise ConfigError("seconds is None: give a number of seconds, or use wait_lost(), which waits for good")
         if self.lost.wait(_check_wait("seconds", seconds)):
             self._lead.ensure()
 
@@ -219,6 +224,9 @@ class Leadership:
             self._portal.leave(body)
         if term is None or self._portal.is_forked:
             return
+        if must_not_wait():
+            self._portal.call_later(term.close)
+            return
         try:
             self._portal.call(term.close, goes_on=True)
         except TenureError:
@@ -243,7 +251,7 @@ class _Term(LeadershipScope):
         self._portal = portal
         self._tell = on_lost
         self._is_term = is_term
-        self._told = threading.Event()
+        self._told = Flag()
         self._leader: Leader | None = None
 
     @property

@@ -6,7 +6,7 @@ import threading
 from datetime import timedelta
 from types import TracebackType
 
-from tenure.blocking.portal import Body, Portal
+from tenure.blocking.portal import Body, Portal, must_not_wait
 from tenure.coordinator import lock as locks
 from tenure.errors import LockError, LockLost
 
@@ -78,7 +78,7 @@ class Lock:
         self._portal = portal
         self._lock = lock
         self._timeout = timeout
-        self._inside: dict[int, tuple[Held, Body]] = {}
+        self._inside: dict[threading.Thread, tuple[Held, Body]] = {}
 
     def __repr__(self) -> str:
         return repr(self._lock)
@@ -92,7 +92,7 @@ class Lock:
 
         Raises `LockTimeout` after `timeout` seconds, and `LockError` if its record is damaged.
         """
-        if threading.get_ident() in self._inside and not self._portal.is_forked:
+        if threading.current_thread() in self._inside and not self._portal.is_forked:
             raise LockError(
                 f"this thread holds lock {self.name!r} already, and would wait for itself: a lock is not reentrant; "
                 "pass the Held on to the code that needs it"
@@ -108,7 +108,8 @@ class Lock:
     def __enter__(self) -> Held:
         held = self.acquire(self._timeout)
         body = Body(held._held.release)
-        self._inside[threading.get_ident()] = (held, body)
+        self._forget_the_dead()
+        self._inside[threading.current_thread()] = (held, body)
         self._portal.enter(body)
         held._held.on_loss(_nothing)  # says that a body runs under it: then it is not given back over its head
         return held
@@ -120,8 +121,11 @@ class Lock:
             if kind is None:
                 self._portal.check_process()
             return
-        held, body = self._inside.pop(threading.get_ident())
+        held, body = self._left()
         self._portal.leave(body)
+        if must_not_wait():
+            self._portal.call_later(held._held.release)
+            return
         why = None if held.is_held() else held.ended
         was_ours = held.release()
         if kind is None and not was_ours:
@@ -129,6 +133,21 @@ class Lock:
                 f"lock {self.name!r}, token {held.token}, was lost ({why or held.ended}) while this block ran, and "
                 "another may have held it before it was over"
             )
+
+    def _left(self) -> tuple[Held, Body]:
+        """Left on another thread than it was entered on, it is that one's, if only one is inside."""
+        inside = self._inside.pop(threading.current_thread(), None)
+        if inside is None and len(self._inside) == 1:
+            inside = self._inside.popitem()[1]
+        if inside is None:
+            raise LockError(f"lock {self.name!r} is left on a thread that is not inside: leave it where it was entered")
+        return inside
+
+    def _forget_the_dead(self) -> None:
+        """Of a thread that ended inside, the lock is kept until somebody leaves it, or the database is closed."""
+        for thread, (held, _) in list(self._inside.items()):
+            if not thread.is_alive() and not held.is_held():
+                self._inside.pop(thread, None)
 
 
 async def _give_back(held: locks.Held | None) -> None:

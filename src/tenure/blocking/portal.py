@@ -4,7 +4,7 @@ A call is made on the loop, and its thread waits. What it raises there is raised
 waits cancels it and takes back what it may have got.
 
 At the end of the interpreter everything is closed, but not under the feet of a thread that the interpreter waits for
-anyway: such a thread is waited for first.
+anyway, if it has used them: such a thread is waited for first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
+from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.runner import ThreadRunner
 from tenure.errors import CoordinationError, ForkedProcess, TenureError
 
@@ -29,6 +31,46 @@ _log = logging.getLogger("tenure.blocking")
 _TAKES_BACK_SECONDS = 10.0
 """So long Ctrl-C waits for a call to take back what it did. A second Ctrl-C does not wait."""
 _LOOKS_EVERY = 0.2
+_EXIT_SECONDS = 300.0
+"""So long the end of the interpreter waits for the closing, which has bounds of its own: a defect must not keep a
+process alive."""
+
+
+class Flag:
+    """A `threading.Event` that is set once, and on nothing but a lock in C.
+
+    Those of `threading` take locks in Python code, where Ctrl-C may come between the taking and what gives it back:
+    then whoever sets the event waits forever.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        self._wake()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """In pieces: a signal that the system hands to another thread does not wake this one, and Ctrl-C should."""
+        began = SYSTEM_CLOCK.read()
+        while not self._is_set:
+            rest = _LOOKS_EVERY if timeout is None else timeout - SYSTEM_CLOCK.read().leader_elapsed(began)
+            if rest <= 0:
+                return False
+            if self._lock.acquire(timeout=min(rest, _LOOKS_EVERY)):
+                self._wake()  # whoever waits beside us; if Ctrl-C comes in between, they look at the end of a piece
+        return True
+
+    def _wake(self) -> None:
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass  # somebody else has
 
 
 class Body:
@@ -50,23 +92,30 @@ class Portal:
         self._what = what
         self._wind_up = wind_up
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        # A signal handler, or a finalizer that the collector runs, may make a call while one is begun here.
+        self._lock = threading.RLock()
         self._calls: set[_Call[Any]] = set()
         self._bodies: list[Body] = []
         self._users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._closing = asyncio.Event()
         self._is_closing = False
         self._is_closed = False
+        self._is_exiting = False
+        self._is_waited_for = True
+        self._later: set[asyncio.Task[None]] = set()
         self._failure: Exception | None = None
-        self._ready = threading.Event()
-        self._ended = threading.Event()
+        self._ready = Flag()
+        self._ended = Flag()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: int | None = None
+        self._thread: threading.Thread | None = None
         _warn_of_a_running_loop(what)
         self._runner = ThreadRunner("tenure-blocking", _nothing)
-        self._runner.start(self._main)
-        self._ready.wait()
-        _remember(self)
+        try:
+            self._runner.start(self._main)
+            self._ready.wait()
+            _remember(self)
+        except RuntimeError as error:  # of `threading`, in an `atexit` callback
+            raise CoordinationError(f"{what} cannot be opened any more, for this process is about to end") from error
 
     # From any thread
 
@@ -100,16 +149,35 @@ class Portal:
 
     def _await(self, call: _Call[Any], loop: asyncio.AbstractEventLoop, goes_on: bool) -> None:
         try:
-            loop.call_soon_threadsafe(call.start)
-        except RuntimeError:
-            raise self.closed() from None
-        try:
-            _wait(call.done)
+            try:
+                loop.call_soon_threadsafe(call.start)
+            except RuntimeError:
+                call.done.set()
+                raise self.closed() from None
+            call.done.wait()
         except BaseException:
+            # The second time, perhaps: Ctrl-C may have come before the loop was woken.
+            self.tell(call.start if goes_on else call.give_up)
             if not goes_on:
-                self.tell(call.give_up)
                 call.done.wait(_TAKES_BACK_SECONDS)
             raise
+
+    def call_later(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Have `work` done on the loop, and do not wait for it; see `must_not_wait`. What it raises is logged."""
+
+        async def run() -> None:
+            try:
+                await work()
+            except Exception as error:
+                if not self._is_closed:
+                    _log.warning("%s: what was dropped without its end was not given back: %s", self._what, error)
+
+        def begin() -> None:
+            task = asyncio.get_running_loop().create_task(run())
+            self._later.add(task)
+            task.add_done_callback(self._later.discard)
+
+        self.tell(begin)
 
     def tell(self, what: Callable[[], object]) -> None:
         self._runner.tell(what)
@@ -117,7 +185,7 @@ class Portal:
     def check(self) -> asyncio.AbstractEventLoop:
         """Raises where nothing can be asked: in a forked child, after `close()`, and on the loop's own thread."""
         self.check_process()
-        if threading.get_ident() == self._thread:
+        if threading.current_thread() is self._thread:
             raise CoordinationError(
                 f"{self._what} was called on its own background thread, and would wait for itself: a health check, or "
                 "whatever runs there, must not use the blocking API"
@@ -170,14 +238,26 @@ class Portal:
     # The end
 
     def close(self) -> None:
-        """Wind up, and end the thread. A second call waits for the first. Raises what winding up raised."""
+        """Wind up, and end the thread. A second call waits for the first. Raises what winding up raised.
+
+        On a thread of tenure's own it waits for nothing: the rest happens by itself.
+        """
         self.check_process()
-        if threading.get_ident() == self._thread:
-            self.check()
+        if must_not_wait():
+            self._is_waited_for = False
+            self._begin_to_close()
+            return
+        self._begin_to_close()
+        self._ended.wait()
+        self._join()
+
+    def _begin_to_close(self) -> None:
         self._is_closing = True
         self.tell(self._closing.set)
-        _wait(self._ended)
-        self._runner.wait(_TAKES_BACK_SECONDS)
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join(_TAKES_BACK_SECONDS)
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -186,18 +266,24 @@ class Portal:
         if self.is_forked or self._ended.is_set():
             return
         self._await_threads()
+        self._is_exiting = True
+        self._begin_to_close()
+        if not self._ended.wait(_EXIT_SECONDS):
+            _log.error("%s was not closed within %g s at the end of the process", self._what, _EXIT_SECONDS)
+            return
         try:
-            for body in list(self._bodies):
-                if body.is_over or body.thread is threading.main_thread():
-                    self.leave(body)
-                    self.call(body.abandon)
-            self.close()
-        except TenureError as error:
+            self._join()
+        except Exception as error:
             _log.warning("%s was not closed as it should at the end of the process: %s", self._what, error)
 
     def _await_threads(self) -> None:
         """The interpreter ends when its threads have, and what they use is there for as long."""
-        while waiting := [thread for thread in list(self._users) if self._holds_the_end(thread)]:
+        while True:
+            with self._lock:
+                users = list(self._users)
+            waiting = [thread for thread in users if self._holds_the_end(thread)]
+            if not waiting:
+                return
             waiting[0].join(_LOOKS_EVERY)
 
     def _holds_the_end(self, thread: threading.Thread) -> bool:
@@ -211,27 +297,34 @@ class Portal:
     # On the loop
 
     async def _main(self) -> None:
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
         self._ready.set()
         try:
             await self._closing.wait()
-            for body in [body for body in self._bodies if body.is_over]:
+            for body in [body for body in self._bodies if self._is_over(body)]:
                 self.leave(body)
                 await body.abandon()
             await self._wind_up()
         except Exception as error:
             self._failure = error
+            if not self._is_waited_for:
+                _log.warning("%s was not closed as it should: %s", self._what, error)
         finally:
             with self._lock:
                 self._is_closed = True
                 calls = list(self._calls)
             for call in calls:
                 call.give_up()
-            if tasks := [call.task for call in calls if call.task is not None and not call.task.done()]:
+            tasks: list[asyncio.Task[Any]] = [call.task for call in calls if call.task is not None]
+            if tasks := [task for task in (*tasks, *self._later) if not task.done()]:
                 await asyncio.wait(tasks, timeout=_TAKES_BACK_SECONDS)
             for call in calls:
                 call.done.set()
             self._ended.set()
+
+    def _is_over(self, body: Body) -> bool:
+        """What the main thread left open when it ended is over too."""
+        return body.is_over or (self._is_exiting and body.thread is threading.main_thread())
 
 
 class _Call(Generic[T]):
@@ -239,7 +332,7 @@ class _Call(Generic[T]):
 
     def __init__(self, work: Callable[[], Awaitable[T]], take_back: Callable[[T], Awaitable[object]] | None) -> None:
         self.thread = threading.current_thread()
-        self.done = threading.Event()
+        self.done = Flag()
         self.task: asyncio.Task[T] | None = None
         self._work = work
         self._take_back = take_back
@@ -259,6 +352,8 @@ class _Call(Generic[T]):
     def start(self) -> None:
         if self._given_up:
             self.done.set()
+            return
+        if self.task is not None:
             return
         self.task = asyncio.get_running_loop().create_task(self._run())
         self.task.add_done_callback(self._finish)
@@ -307,10 +402,23 @@ def _at_exit() -> None:
         portal.at_exit()
 
 
-def _wait(event: threading.Event) -> None:
-    """In pieces: a signal that the system hands to another thread does not wake this one, and Ctrl-C should."""
-    while not event.wait(_LOOKS_EVERY):
-        pass
+def must_not_wait() -> bool:
+    """Is this a thread of tenure's own, of a loop or of the directory store?
+
+    Nobody calls the blocking API there, but the collector does: what was dropped in a cycle, a generator of `terms()`
+    for one, is ended on whichever thread it happens to run. To wait there may be to wait for oneself.
+    """
+    if threading.current_thread().name.startswith("tenure-file_"):
+        return True
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _OF_A_LOOP:
+            return True
+        frame = frame.f_back
+    return False
+
+
+_OF_A_LOOP = ThreadRunner._run.__code__
 
 
 def _nothing() -> None:
