@@ -89,8 +89,21 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+_EARLIER: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def earlier_threads() -> None:
+    """Other tests of this process may have left some."""
+    _EARLIER.clear()
+    _EARLIER.update(threading.enumerate())
+
+
 def background_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tenure")]
+    """Those that this test has started."""
+    return [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("tenure") and thread not in _EARLIER
+    ]
 
 
 class Program:
