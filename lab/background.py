@@ -10,6 +10,8 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 
+_MOMENT = 0.01
+
 Connection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -22,6 +24,7 @@ class BackgroundServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._failures: list[OSError] = []
+        self._writers: set[asyncio.StreamWriter] = set()
 
     def start(self) -> str:
         """Listen, and return the URL. A second start after a stop takes the same port again."""
@@ -58,9 +61,16 @@ class BackgroundServer:
         self._ready.set()
         await self._stopping.wait()
         server.close()
+        # One that was accepted a moment ago has a task that has not begun, and would be left open if it never did.
+        await asyncio.sleep(_MOMENT)
+        for writer in list(self._writers):
+            writer.transport.abort()
+        await asyncio.sleep(_MOMENT)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         # asyncio.run cancels what is still open when the loop ends, and a cancelled connection is no error.
         with contextlib.suppress(asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError):
             await self._connection(reader, writer)
         writer.close()
+        self._writers.discard(writer)
