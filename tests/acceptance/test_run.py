@@ -247,6 +247,7 @@ def test_a_name_that_nobody_can_vouch_for_needs_force(start: Start, tmp_path: Pa
     assert (seen.code, seen.json()["membership"], seen.json()["leader"]) == (0, False, "ada")
 
 
+@pytest.mark.slow
 def test_one_that_is_to_exit_when_it_lost_does(start: Start, tmp_path: Path) -> None:
     first = start("--on-lost", "exit", *sh(WAITS))
     first.until_up()
@@ -256,6 +257,7 @@ def test_one_that_is_to_exit_when_it_lost_does(start: Start, tmp_path: Path) -> 
     assert first.code() == 75
 
 
+@pytest.mark.slow
 def test_with_membership_the_machines_are_seen(start: Start, tmp_path: Path) -> None:
     one = start("--membership", "--worker-id", "one", "--priority", "5", *sh(WAITS))
     one.until_up()
@@ -290,7 +292,13 @@ def test_sigint_is_passed_on_as_such(start: Start) -> None:
     assert session.said.endswith("interrupted\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH])
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(signal.SIGHUP, signal.SIGUSR1),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGUSR2, signal.SIGWINCH)),
+    ],
+)
 def test_other_signals_are_passed_on(number: signal.Signals, start: Start) -> None:
     session = start(*sh(f"trap 'echo got' {number.name[3:]}; echo up; while :; do sleep 0.05; done"))
     session.until_up()
@@ -514,8 +522,17 @@ def guards(session: Session) -> tuple[int, int]:
 
 
 @pytest.mark.req("OP-2")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("which", ["behind", "watchdog", "both"])
+@pytest.mark.parametrize(
+    ("which", "number"),
+    [
+        ("behind", signal.SIGKILL),
+        ("watchdog", signal.SIGKILL),
+        pytest.param("both", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("behind", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("watchdog", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("both", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_program_whose_guard_was_harmed_is_started_again_by_its_policy(
     which: str, number: signal.Signals, start: Start
 ) -> None:
@@ -593,7 +610,9 @@ def test_somebody_who_does_not_read_what_we_say_does_not_stop_us(tmp_path: Path)
         os.close(read)
 
 
-@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize(
+    "closed", [(2,), (0, 1, 2), *(pytest.param(each, marks=pytest.mark.slow) for each in ((0,), (1,)))]
+)
 def test_closed_descriptors_are_survived(closed: tuple[int, ...], tmp_path: Path) -> None:
     redirections = " ".join({0: "<&-", 1: ">&-", 2: "2>&-"}[each] for each in closed)
     command = f'exec "{sys.executable}" -m tenure run "{tmp_path.as_uri()}" --lease 3s -- sh -c "cat; exit 4"'

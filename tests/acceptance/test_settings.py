@@ -57,6 +57,7 @@ def tenure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     return tenure
 
 
+@pytest.mark.slow
 @pytest.mark.req("OP-1")
 async def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     stores = {name: tmp_path / name for name in ("line", "environment", "file")}
