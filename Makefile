@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start hundreds of processes; where compiled modules are not kept, each compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
