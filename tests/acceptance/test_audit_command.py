@@ -278,7 +278,7 @@ def test_a_history_that_was_wiped_is_missed(tmp_path: Path, here: Here) -> None:
 @pytest.mark.slow
 @pytest.mark.req("EL-18")
 async def test_nothing_is_found_in_a_fleet_whose_leaders_come_and_go(tmp_path: Path) -> None:
-    """Twelve audits while leaders step down without pause; what is late is late here."""
+    """A dozen audits or more while leaders step down without pause; what is late is late here."""
     url = tmp_path.as_uri()
     async with fleet(url, "ada", "ben", "cyd", min_epoch_duration=0) as coordinators:
 
@@ -292,15 +292,15 @@ async def test_nothing_is_found_in_a_fleet_whose_leaders_come_and_go(tmp_path: P
 
         await leader_of(coordinators)
         stepping = asyncio.create_task(step_down())
-        seen = []
-        for _ in range(12):
-            run = await command("audit", url, "--json")
-            assert (run.code, run.json()["findings"]) == (0, []), run.out
-            seen.append(run.json()["terms"])
+        seen: list[int] = []
+        async with asyncio.timeout(120):
+            while len(seen) < 12 or len(set(seen)) < 5:
+                run = await command("audit", url, "--json")
+                assert (run.code, run.json()["findings"]) == (0, []), run.out
+                seen.append(run.json()["terms"])
         stepping.cancel()
         await asyncio.wait([stepping])
     assert seen == sorted(seen)
-    assert len(set(seen)) > 3
 
 
 @pytest.mark.req("EL-18")
