@@ -88,7 +88,8 @@ async def poll(arguments: argparse.Namespace) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     schedules = [schedule_of(spec) for spec in json.loads(arguments.schedules)]
     async with Database(arguments.url, worker_id=arguments.worker_id) as database:
-        config = CoordinatorConfig.fast(startup_jitter_max=0)
+        # One that only executes would lead without doing a leader's work.
+        config = CoordinatorConfig.fast(startup_jitter_max=0, eligible=arguments.only != "execute")
         coordinator = await database.get_global_coordinator(config=config)
         await coordinator.start()
         worker = PollWorker(

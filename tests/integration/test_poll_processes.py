@@ -79,6 +79,17 @@ class Pollers:
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
 
+    def all_said(self) -> str:
+        return "\n".join(f"{file.name}: {file.read_text()[-1500:]}" for file in sorted(self.folder.glob("*.out")))
+
+    async def freeze_when_registered(self, database: Database, name: str) -> None:
+        agents = "plugin=poll/name=default/agents/"
+        deadline = time.monotonic() + PATIENCE
+        while f"{agents}worker={name}.json" not in [entry.key async for entry in database.store.list(agents)]:
+            assert time.monotonic() < deadline, self.all_said()
+            await asyncio.sleep(0.005)
+        self.processes[name].send_signal(signal.SIGSTOP)
+
     def stop(self) -> None:
         for process in self.processes.values():
             if process.poll() is None:
@@ -105,7 +116,7 @@ class Pollers:
             jobs = await self.watch(database)
             if condition(jobs):
                 return jobs
-            assert time.monotonic() < deadline, (self.folder / "a.out").read_text()[-3000:]
+            assert time.monotonic() < deadline, self.all_said()
             await asyncio.sleep(0.1)
 
     async def result(self, database: Database, schedule: str, jobs: int = 1) -> Summary:
@@ -115,7 +126,7 @@ class Pollers:
             summary = (await read_results(database)).get(schedule)
             if summary is not None and summary.total >= jobs:
                 return summary
-            assert time.monotonic() < deadline, (self.folder / "a.out").read_text()[-3000:]
+            assert time.monotonic() < deadline, self.all_said()
             await asyncio.sleep(0.1)
 
 
@@ -222,9 +233,8 @@ async def test_a_job_in_flight_when_the_leader_is_killed_ends_once(
         fleet.start("b", schedules)
         worker = fleet.start("c", schedules, "--only", "execute")
         if state == "dispatching":
-            await asyncio.sleep(1.0)  # registered by then, surely
-            os.kill(worker.pid, signal.SIGSTOP)
-            fleet.processes["b"].send_signal(signal.SIGSTOP)
+            # As soon as they are registered: they have not seen yet what is dispatched to them.
+            await asyncio.gather(*(fleet.freeze_when_registered(database, name) for name in ("b", "c")))
         jobs = await fleet.until(
             database, lambda jobs: [job for job in jobs if job.state.value == state and job.schedule == "long"]
         )
