@@ -10,7 +10,8 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 
-_MOMENT = 0.01
+# Turns of the loop, not time: on a busy machine a short sleep may be over after a single turn.
+_TURNS = 50
 
 Connection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -60,17 +61,29 @@ class BackgroundServer:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stopping.wait()
+        # One that was accepted a moment ago is still being made, and a server that is closed under it leaves it open
+        # for ever: first nobody more is let in, then it is made, then the server is closed.
+        for listening in server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        await turns()
         server.close()
-        # One that was accepted a moment ago has a task that has not begun, and would be left open if it never did.
-        await asyncio.sleep(_MOMENT)
         for writer in list(self._writers):
             writer.transport.abort()
-        await asyncio.sleep(_MOMENT)
+        await turns()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         # asyncio.run cancels what is still open when the loop ends, and a cancelled connection is no error.
         with contextlib.suppress(asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError):
             await self._connection(reader, writer)
+        # What is still to be written keeps a closed one open, and whoever stops the server must find it.
         writer.close()
+        with contextlib.suppress(asyncio.CancelledError, OSError):
+            await writer.wait_closed()
         self._writers.discard(writer)
+
+
+async def turns() -> None:
+    """Let the loop do what it has begun: a connection takes some turns to be made, and to be lost."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.background import BackgroundServer
+from lab.background import BackgroundServer, turns
 from tenure.plugins.poll import CommandCheck, HttpCheck, Run, TcpCheck
 
 RUN = Run(job_id="web-0000000001", schedule="web", token=42, epoch=3, timeout=5.0)
@@ -125,7 +125,9 @@ class TestHttp:
         port = server.sockets[0].getsockname()[1]
         verdict = await HttpCheck(f"https://127.0.0.1:{port}/").run(RUN)
         server.close()
-        await asyncio.sleep(0.2)  # the server's side of the connection learns of its end
+        for _ in range(3):  # the server's side of the connection learns of its end
+            await asyncio.sleep(0.1)
+            await turns()
         assert not verdict.ok
         assert "certificate is not accepted" in verdict.detail
 
