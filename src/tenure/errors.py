@@ -20,6 +20,10 @@
     │   │   └── LockTimeout           a lock was not to be had in the time given
     │   ├── CommandStillRunning       an OS command was killed, and something of it has not ended
     │   └── SchemaTooNew              the bucket was written by a newer tenure
+    ├── LedgerError                   what a plugin decided, and what it is to decide
+    │   ├── LedgerBusy                more calls wait to be written than are allowed to
+    │   ├── LedgerDamaged             the log or a snapshot is not what was written: nothing is decided until it is mended
+    │   └── LedgerHalted              an entry cannot be applied here: nothing is decided until that is mended
     ├── Conflict                      the record is not what was expected, because others wrote it: nothing was written
     ├── Damaged                       an object, or its value, is not what should lie there: nothing was changed
     ├── RecordError                   a record of a resource: `resource` and `id` say which
@@ -106,6 +110,22 @@ class Fenced(CoordinationError):
 
 class NotFenced(CoordinationError):
     """The object was not written through a leadership, or through one of another namespace."""
+
+
+class LedgerError(TenureError):
+    """The log of a plugin cannot be written or read as it should be."""
+
+
+class LedgerBusy(LedgerError):
+    """More calls wait to be written than are allowed to; nothing of this one was written."""
+
+
+class LedgerDamaged(LedgerError):
+    """The log or a snapshot is not what was written."""
+
+
+class LedgerHalted(LedgerError):
+    """An entry cannot be applied by this process, or the log cannot be continued."""
 
 
 class WorkerReplaced(CoordinationError):

@@ -1,0 +1,66 @@
+"""Reading along (L-4): the next number, again and again, without a listing.
+
+An entry that was trimmed can be created once more by a former leader that was paused in the middle of sending it. Such
+a ghost has the number of an entry that everybody else has long read. Who reads along tells it from the real one by
+time: at the sending of a poll that found nothing, the real entry did not exist yet; it is then trimmed no earlier than
+`trim_delay` after that. What is read within that time is real; what is read later is not believed.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from tenure.clock import Clock, Reading
+from tenure.ledger.config import LedgerConfig
+from tenure.ledger.log import log_end, read_entry
+from tenure.ledger.records import LogEntry
+from tenure.store import Store
+
+
+class Resync(enum.Enum):
+    """Instead of an entry: the log cannot be followed from here on."""
+
+    LOST = "lost"
+
+
+class Tail:
+    """Gives the entries of a log from `position` on, each once, in order."""
+
+    def __init__(self, store: Store, *, config: LedgerConfig, clock: Clock) -> None:
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self.position = 0
+        """The number of the next entry; 0 before `start`."""
+        self.absent_since: Reading | None = None
+        """When the poll was sent that last found nothing, at `position` or below it: what is read now is younger."""
+        self.epoch = 0
+        """The highest seen."""
+
+    async def start(self) -> int:
+        """Begin at the end of the log, and say where that is."""
+        sent = self._clock.read()
+        self.position = await log_end(self._store) + 1
+        self.absent_since = sent
+        return self.position
+
+    async def poll(self) -> LogEntry | Resync | None:
+        """The next entry; `None` if there is none yet. Void entries are given as well: `is_void` tells."""
+        assert self.absent_since is not None, "start() first"
+        sent = self._clock.read()
+        entry = await read_entry(self._store, self.position)
+        if entry is None:
+            self.absent_since = sent
+            return None
+        if self._clock.read().leader_elapsed(self.absent_since) >= self._config.trusted_for:
+            return Resync.LOST
+        self.took(entry)
+        return entry
+
+    def took(self, entry: LogEntry) -> None:
+        """The next entry is known, here or because this process wrote it."""
+        self.position = entry.seq + 1
+        self.epoch = max(self.epoch, entry.epoch)
+
+    def is_void(self, entry: LogEntry) -> bool:
+        return entry.epoch < self.epoch

@@ -1,0 +1,444 @@
+"""The leader's side of a ledger, for one term: fold what is in the inbox, decide, write it down (L-1).
+
+One tick is: look into the inbox, read what is new, let the plugin prepare (bodies go to segments before any entry names
+them), decide, create the next entry, and only then clear away what it made superfluous. One create is under way at a
+time. The state is changed as decisions are made; if the entry is then not written, the term of this ledger is over, and
+the state is thrown away with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.election.records import encode
+from tenure.entropy import NewId
+from tenure.errors import LedgerError, LedgerHalted, NotFound, StoreError
+from tenure.ledger.catchup import catch_up
+from tenure.ledger.config import MAX_ENTRY_BYTES, MAX_INBOX_BYTES, LedgerConfig
+from tenure.ledger.inbox import InboxSweep, Letter
+from tenure.ledger.layout import DAMAGED, INBOX, InboxName
+from tenure.ledger.log import Tenancy, append
+from tenure.ledger.machine import LedgerState, Machine, Stamp
+from tenure.ledger.producers import Producers, Remembered, Verdict
+from tenure.ledger.records import NOTHING, Kind, LogEntry, Rejection
+from tenure.ledger.snapshots import Archivist, write_quietly
+from tenure.store import Store, Stored
+
+_log = logging.getLogger("tenure.ledger")
+_MAX_REJECTIONS = 1000
+_REASON_CHARACTERS = 300
+
+
+class Poison(Exception):
+    """An inbox object that cannot be folded, ever."""
+
+
+class TooNewLetter(Exception):
+    """An inbox object of a newer tenure: it is left for a leader that can read it."""
+
+
+class Overtaken(LedgerError):
+    """A void entry has the number that ours should have: catch up, and begin anew."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """An inbox object that is folded now."""
+
+    name: InboxName
+    modified_ms: int
+    body: bytes
+    content: Any
+    """What the plugin made of it."""
+
+
+class Situation(msgspec.Struct, frozen=True):
+    """What a plugin needs to know to decide."""
+
+    stamp: Stamp
+    """Of the entry that it decides on."""
+    swept_ms: int | None
+    """Everything that was in the inbox at this time is folded by this entry, or was before."""
+    slow_ms: int
+    """How long the entry before this one took from its decision until it was known to be written."""
+
+
+class Clerk(Protocol):
+    """The plugin's part of the leader's work."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    def read(self, name: InboxName, body: bytes) -> tuple[int, Any]:
+        """`after` and the content of an inbox object. Raises `Poison` or `TooNewLetter`."""
+        ...
+
+    async def prepare(self, items: Sequence[Item]) -> None:
+        """Make durable what the entry will refer to. Nothing is decided yet; what raises is tried again."""
+        ...
+
+    def decide(self, items: Sequence[Item], situation: Situation) -> bytes | None:
+        """Decide, change the machine accordingly, and give the events that do the same to it elsewhere.
+
+        `None`: there was nothing to decide, and nothing was changed.
+        """
+        ...
+
+    async def committed(self, entry: LogEntry, items: Sequence[Item]) -> None:
+        """It is written. What was made superfluous can be removed."""
+        ...
+
+
+class _Gathered(msgspec.Struct):
+    items: list[Item]
+    rejected: list[tuple[InboxName, Rejection]]
+    done: list[InboxName]
+    """Copies of what was folded before."""
+    strangers: list[InboxName]
+    early: int
+    left: int
+    """Of a newer schema."""
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """What came of one."""
+
+    folded: int
+    entry: LogEntry | None
+    more: bool
+    """There is more in the inbox than one tick takes."""
+
+
+class LedgerTerm:
+    """One leadership of one ledger. `begin()`, then `tick()` again and again; any error ends it."""
+
+    def __init__(
+        self,
+        store: Store,
+        lead: Tenancy,
+        clerk: Clerk,
+        *,
+        config: LedgerConfig,
+        clock: Clock,
+        draw_id: NewId,
+        now: Callable[[], Awaitable[float]],
+    ) -> None:
+        """`now`: the store's clock, in seconds since 1970."""
+        self._store = store
+        self._lead = lead
+        self._clerk = clerk
+        self._config = config
+        self._clock = clock
+        self._draw_id = draw_id
+        self._now = now
+        self.state = LedgerState(clerk.machine)
+        self._inbox = InboxSweep(store, config.objects_per_tick)
+        self._archivist = Archivist(store, config=config, clock=clock, draw_id=draw_id)
+        self._sweep_began_ms: int | None = None
+        self._sweep_ended = False
+        self._sweep_present: set[str] = set()
+        self._sweep_blocked = False
+        self._pending: dict[InboxName, Letter] = {}
+        """Seen and put off: too much for one tick."""
+        self._clearing: dict[str, asyncio.Task[None]] = {}
+        self._archiving: asyncio.Task[None] | None = None
+        self._entries_since = 0
+        self._bytes_since = 0
+        self._condensed_at = clock.read()
+        self._slow_ms = 0
+        self.problems: dict[str, str] = {}
+        """By key: what lies in the inbox and cannot be folded, for reports. Bounded."""
+        self.ticks = 0
+
+    async def begin(self) -> LogEntry:
+        """Catch up, and write the entry that voids whatever a former leader may still send (L-3)."""
+        while True:
+            await catch_up(self._store, self.state, self._lead)
+            if self.state.epoch > self._lead.epoch:
+                raise LedgerHalted(
+                    f"the log knows epoch {self.state.epoch}, and this leader has epoch {self._lead.epoch}: the "
+                    "namespace's election was begun anew, or the ledger belongs to another one"
+                )
+            entry = await self._append(kind=Kind.TERM)
+            if entry.epoch == self._lead.epoch:
+                self.state.apply(entry)
+                break
+            # A former leader's, which came before ours: it counts. Catch up with it.
+        if self.state.seq > 1:
+            self._entries_since = self._config.snapshot_every  # what is inherited is condensed soon
+        return entry
+
+    async def tick(self) -> Tick:
+        """Look, read, decide, write. Raises `StoreError` if nothing was decided; anything else ends the term."""
+        self._lead.ensure()
+        self.ticks += 1
+        now_ms = max(self.state.time_ms, int(await self._now() * 1000))
+        gathered, more = await self._gather(now_ms)
+        if gathered.items:
+            await self._clerk.prepare(gathered.items)
+            now_ms = max(now_ms, int(await self._now() * 1000))
+        await self._set_aside(gathered)
+        self._lead.ensure()
+        entry = await self._decide(gathered, now_ms)
+        if entry is not None:
+            await self._clerk.committed(entry, gathered.items)
+        self._clear(gathered)
+        if not more:
+            await self._keep_house()
+        return Tick(len(gathered.items), entry, more)
+
+    async def aclose(self) -> None:
+        """Let go of what runs beside. Nothing is lost: the next leader does it."""
+        tasks = [*self._clearing.values(), *([self._archiving] if self._archiving is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # Looking
+
+    async def _gather(self, now_ms: int) -> tuple[_Gathered, bool]:
+        if not self._pending:
+            look = await self._inbox.look()
+            if look.first:
+                self._sweep_began_ms = now_ms
+                self._sweep_present, self._sweep_blocked = set(), False
+            for key in look.foreign:
+                self._note(key, "its name is not one that a producer gives: move it away")
+            for letter in look.letters:
+                self._pending[letter.name] = letter
+            self._sweep_ended = look.last
+        gathered = _Gathered([], [], [], [], 0, 0)
+        chosen: list[Letter] = []
+        room = self._config.bytes_per_tick
+        for name, letter in list(self._pending.items()):
+            self._sweep_present.add(name.uid)
+            if name.key in self._clearing:
+                del self._pending[name]
+            elif self.state.producers.is_done(name):
+                (gathered.done if name.uid in self.state.producers.known else gathered.strangers).append(name)
+                del self._pending[name]
+            elif letter.size > MAX_INBOX_BYTES:
+                reason = f"{letter.size:,} bytes, and no batch is over {MAX_INBOX_BYTES:,}"
+                gathered.rejected.append((name, Rejection(name.key, reason)))
+                del self._pending[name]
+            elif room > 0 or not chosen:
+                chosen.append(letter)
+                room -= letter.size
+                del self._pending[name]
+        read = await self._read(chosen)
+        self._judge(read, gathered)
+        if gathered.early or gathered.left:
+            self._sweep_blocked = True
+        more = bool(self._pending) or not self._sweep_ended
+        return gathered, more
+
+    async def _read(self, letters: Sequence[Letter]) -> list[tuple[Letter, bytes]]:
+        limit = asyncio.Semaphore(self._config.gets_at_once)
+
+        async def fetch(letter: Letter) -> tuple[Letter, bytes] | None:
+            async with limit:
+                try:
+                    found = await self._store.get(letter.name.key)
+                except NotFound:
+                    return None  # a former leader's delete: it was folded, or somebody else removed it
+                assert isinstance(found, Stored)
+                return letter, found.body
+
+        try:
+            found = await asyncio.gather(*(fetch(letter) for letter in letters))
+        except StoreError:
+            self._pending.update({letter.name: letter for letter in letters})  # they are asked for again
+            raise
+        return [each for each in found if each is not None]
+
+    def _judge(self, read: list[tuple[Letter, bytes]], gathered: _Gathered) -> None:
+        """Sort out what is folded now: by age, but never before what its producer knew to be durable."""
+        draft = _Draft(self.state.producers)
+        waiting: list[tuple[Letter, bytes, int, Any]] = []
+        for letter, body in sorted(read, key=lambda each: (each[0].modified_ms, each[0].name)):
+            name = letter.name
+            try:
+                after, content = self._clerk.read(name, body)
+                if not 0 <= after < name.number:
+                    raise Poison(f"after is {after}, and its own number is {name.number}")
+            except TooNewLetter as error:
+                self._note(name.key, str(error))
+                gathered.left += 1
+                continue
+            except Poison as error:
+                gathered.rejected.append((name, Rejection(name.key, str(error)[:_REASON_CHARACTERS])))
+                continue
+            waiting.append((letter, body, after, content))
+        for name, _ in gathered.rejected:
+            draft.fold(name)
+        progress = True
+        while waiting and progress:
+            progress, put_off = False, []
+            for letter, body, after, content in waiting:
+                verdict = draft.judge(letter.name, after)
+                if verdict is Verdict.FOLD:
+                    draft.fold(letter.name)
+                    gathered.items.append(Item(letter.name, letter.modified_ms, body, content))
+                    progress = True
+                elif verdict is Verdict.EARLY:
+                    put_off.append((letter, body, after, content))
+                else:
+                    (gathered.done if verdict is Verdict.DUPLICATE else gathered.strangers).append(letter.name)
+            waiting = put_off
+        gathered.early = len(waiting)
+
+    # Deciding
+
+    async def _decide(self, gathered: _Gathered, now_ms: int) -> LogEntry | None:
+        swept = self._sweep_began_ms if self._sweep_ended and not self._pending else None
+        stamp = Stamp(self.state.seq + 1, self._lead.epoch, now_ms)
+        decided_at = self._clock.read()
+        try:
+            events = self._clerk.decide(gathered.items, Situation(stamp, swept, self._slow_ms))
+        except Exception as error:
+            raise LedgerHalted(f"the plugin could not decide on entry {stamp.seq}: {error!r}") from error
+        forgotten: list[str] = []
+        horizon = 0
+        if swept is not None and not self._sweep_blocked:
+            forgotten = self.state.producers.silent(swept - round(self._config.retention * 1000), self._sweep_present)
+            horizon = self.state.producers.horizon_without(forgotten) if forgotten else 0
+        if events is None and not gathered.items and not gathered.rejected and not forgotten:
+            return None
+        folded: dict[str, list[int]] = {}
+        for name in [*(item.name for item in gathered.items), *(name for name, _ in gathered.rejected)]:
+            folded.setdefault(name.uid, []).append(name.number)
+        entry = await self._append(
+            time_ms=now_ms,
+            folded=folded,
+            rejected=tuple(rejection for _, rejection in gathered.rejected[:_MAX_REJECTIONS]),
+            forgotten=tuple(forgotten),
+            horizon=horizon,
+            events=msgspec.Raw(events) if events is not None else NOTHING,
+        )
+        if entry.epoch != self._lead.epoch:
+            # Void, and in our way: what we decided on has no number now. A term is begun anew in its place.
+            raise Overtaken(f"entry {entry.seq} is void, of epoch {entry.epoch}: the work is begun anew after it")
+        self._slow_ms = round(self._clock.read().leader_elapsed(decided_at) * 1000)
+        self.state.conclude(entry)
+        return entry
+
+    async def _append(self, **fields: Any) -> LogEntry:
+        seq = self.state.seq + 1
+        if fields.get("kind") is Kind.TERM:
+            fields["machine"] = self.state.machine.version
+            fields["time_ms"] = max(self.state.time_ms, int(await self._now() * 1000))
+
+        def compose(write_id: str) -> LogEntry:
+            return LogEntry(write_id=write_id, seq=seq, epoch=self._lead.epoch, **fields)
+
+        size = len(encode(compose("-")))
+        if size > MAX_ENTRY_BYTES:
+            raise LedgerHalted(f"entry {seq} would have {size:,} bytes, and the limit is {MAX_ENTRY_BYTES:,}")
+        entry = await append(self._store, self._lead, seq, compose, clock=self._clock, draw_id=self._draw_id)
+        self._entries_since += 1
+        self._bytes_since += size
+        return entry
+
+    async def _set_aside(self, gathered: _Gathered) -> None:
+        """Keep the bytes of what is not folded, before anybody is told that it is not."""
+        for name in [*(name for name, _ in gathered.rejected), *gathered.strangers]:
+            try:
+                found = await self._store.get(name.key)
+            except NotFound:
+                continue
+            assert isinstance(found, Stored)
+            if len(found.body) <= MAX_INBOX_BYTES:
+                await self._store.put(DAMAGED + name.key.removeprefix(INBOX), found.body)
+        for name, rejection in gathered.rejected:
+            _log.warning("%s was not folded, and is kept in %s: %s", name.key, DAMAGED, rejection.reason)
+        for name in gathered.strangers:
+            _log.warning(
+                "%s was not folded, and is kept in %s: it is older than what is remembered of its producer",
+                name.key,
+                DAMAGED,
+            )
+
+    # Afterwards
+
+    def _clear(self, gathered: _Gathered) -> None:
+        """Delete what was folded, beside the next tick. Seen again, it is known as folded, and deleted again."""
+        names = [
+            *(item.name for item in gathered.items),
+            *gathered.done,
+            *gathered.strangers,
+            *(name for name, _ in gathered.rejected),
+        ]
+        if not names:
+            return
+        keys = [name.key for name in names]
+        task = asyncio.get_running_loop().create_task(self._delete(keys))
+        for key in keys:
+            self._clearing[key] = task
+
+    async def _delete(self, keys: list[str]) -> None:
+        try:
+            await self._store.delete(*keys)
+        except StoreError as error:
+            _log.debug("%s folded objects are deleted later: %s", len(keys), error)
+        finally:
+            for key in keys:
+                self._clearing.pop(key, None)
+
+    async def _keep_house(self) -> None:
+        """Condense and trim, beside everything else."""
+        if self._archiving is not None and not self._archiving.done():
+            return
+        config = self._config
+        age = self._clock.read().follower_elapsed(self._condensed_at)
+        if (
+            self._entries_since >= config.snapshot_every
+            or self._bytes_since >= config.snapshot_bytes
+            or (self._entries_since and age >= config.snapshot_age)
+        ):
+            self._entries_since = self._bytes_since = 0
+            self._condensed_at = self._clock.read()
+            self._archiving = asyncio.get_running_loop().create_task(write_quietly(self._archivist, self.state))
+        elif self._archivist.bound() is not None:
+            self._archiving = asyncio.get_running_loop().create_task(self._trim())
+
+    async def _trim(self) -> None:
+        try:
+            await self._archivist.trim()
+        except StoreError as error:
+            _log.debug("the log is trimmed later: %s", error)
+
+    def _note(self, key: str, what: str) -> None:
+        if self.problems.get(key) != what and len(self.problems) < _MAX_REJECTIONS:
+            _log.warning("%s is not folded: %s", key, what)
+            self.problems[key] = what
+
+
+class _Draft:
+    """What producers would be, if this entry were written: theirs is changed only once it is."""
+
+    def __init__(self, producers: Producers) -> None:
+        self._real = producers
+        self._draft = Producers()
+        self._draft.horizon = producers.horizon
+        self._copied: set[str] = set()
+
+    def judge(self, name: InboxName, after: int) -> Verdict:
+        self._copy(name.uid)
+        return self._draft.judge(name, after)
+
+    def fold(self, name: InboxName) -> None:
+        self._copy(name.uid)
+        self._draft.fold(name.uid, (name.number,), 0, 0)
+
+    def _copy(self, uid: str) -> None:
+        if uid not in self._copied:
+            self._copied.add(uid)
+            found = self._real.known.get(uid)
+            if found is not None:
+                self._draft.known[uid] = Remembered(found.through, list(found.above), found.seq, found.time_ms)

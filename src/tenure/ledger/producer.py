@@ -1,0 +1,238 @@
+"""Writing to an inbox: calls that come together share one object, and each returns when that is durable (L-6).
+
+A batch is sent under one name until its outcome is certain. That the name is taken already says that an earlier copy of
+it has landed: nobody else uses it. An answer that took longer than `send_timeout` does not count, whatever it says:
+the batch may have been folded and forgotten meanwhile.
+
+After a batch that was given up on, or a long silence, the next one is sent under a new uid: the leader need not
+remember the old one, and nothing waits for the batch that may never come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from tenure.clock import Clock, Reading
+from tenure.entropy import NewId
+from tenure.errors import LedgerBusy, StoreError, TenureError, WriteUnknown
+from tenure.ledger.config import LedgerConfig
+from tenure.ledger.layout import MAX_NUMBER, InboxName
+from tenure.ledger.log import log_end
+from tenure.store import Applied, Rejected, Store, Unknown
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Which batch a lot went into, and its place there."""
+
+    uid: str
+    number: int
+    index: int
+
+
+class Lot:
+    """What one call gives to be written."""
+
+    __slots__ = ("future", "payload", "size")
+
+    def __init__(self, payload: Any, size: int, future: asyncio.Future[Receipt]) -> None:
+        self.payload = payload
+        self.size = size
+        self.future = future
+
+
+Compose = Callable[[InboxName, int, Sequence[Lot]], bytes]
+"""The body of a batch: its name, the number up to which its producer knows all to be durable, and what is in it."""
+
+
+class _Incarnation:
+    """One uid and its numbers."""
+
+    def __init__(self, uid: str, now: Reading) -> None:
+        self.uid = uid
+        self.next = 1
+        self.through = 0
+        self._ahead: set[int] = set()
+        self.used = now
+
+    def durable(self, number: int, now: Reading) -> None:
+        self._ahead.add(number)
+        while self.through + 1 in self._ahead:
+            self.through += 1
+            self._ahead.discard(self.through)
+        self.used = now
+
+
+class Producer:
+    def __init__(
+        self,
+        store: Store,
+        compose: Compose,
+        *,
+        config: LedgerConfig,
+        clock: Clock,
+        draw_id: NewId,
+        on_durable: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._compose = compose
+        self._config = config
+        self._clock = clock
+        self._draw_id = draw_id
+        self._on_durable = on_durable
+        self._waiting: deque[Lot] = deque()
+        self._waiting_bytes = 0
+        self._sending: set[asyncio.Task[None]] = set()
+        self._flusher: asyncio.Task[None] | None = None
+        self._landed = asyncio.Event()
+        self._self: _Incarnation | None = None
+        self._known = 0
+        self._known_at: Reading | None = None
+        self._pid = os.getpid()
+        self._closed = False
+        self.batches = 0
+        """That became durable."""
+
+    @property
+    def uid(self) -> str | None:
+        return self._self.uid if self._self is not None else None
+
+    def learn(self, number: int, at: Reading) -> None:
+        """The log had reached `number` when `at` was read."""
+        if number >= self._known:
+            self._known, self._known_at = number, at
+
+    def submit(self, payload: Any, size: int) -> asyncio.Future[Receipt]:
+        """Give something to be written. The future has its receipt when it is durable, or `WriteUnknown`."""
+        if self._closed:
+            raise TenureError("the ledger's producer is closed: its plugin was stopped")
+        if os.getpid() != self._pid:
+            self._self = None  # a copied counter would drop an acknowledged batch (E-12)
+            self._pid = os.getpid()
+        if len(self._waiting) >= self._config.waiting:
+            raise LedgerBusy(
+                f"{len(self._waiting):,} writes wait already: await the earlier ones, or send fewer at a time"
+            )
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Lot(payload, size, future))
+        self._waiting_bytes += size
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.get_running_loop().create_task(self._flush())
+        return future
+
+    async def drain(self) -> None:
+        """Wait until everything that was submitted is durable, or given up on."""
+        while self._waiting or self._sending or (self._flusher is not None and not self._flusher.done()):
+            tasks = [*self._sending, *([self._flusher] if self._flusher is not None else [])]
+            await asyncio.wait([task for task in tasks if not task.done()] or tasks)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        for task in [*self._sending, *([self._flusher] if self._flusher is not None else [])]:
+            task.cancel()
+            await asyncio.wait([task])
+        for lot in self._waiting:
+            if not lot.future.done():
+                lot.future.set_exception(TenureError("the ledger's producer was closed before this was sent"))
+        self._waiting.clear()
+
+    async def _flush(self) -> None:
+        config = self._config
+        while self._waiting:
+            if self._sending and self._waiting_bytes < config.batch_bytes:
+                await self._clock.sleep(config.linger)  # more may come; a first one is not kept waiting
+            while len(self._sending) >= config.in_flight:
+                self._landed.clear()
+                await self._landed.wait()
+            try:
+                me = await self._identity()
+            except StoreError as error:
+                self._fail_waiting(error)
+                return
+            if not self._waiting:
+                return
+            lots, size = [self._waiting.popleft()], 0
+            size = lots[0].size
+            while self._waiting and size + self._waiting[0].size <= config.batch_bytes:
+                lots.append(self._waiting.popleft())
+                size += lots[-1].size
+            self._waiting_bytes -= size
+            name = InboxName(self._known, me.uid, me.next)
+            body = self._compose(name, me.through, lots)
+            me.next += 1
+            task = asyncio.get_running_loop().create_task(self._send(me, name, body, lots))
+            self._sending.add(task)
+            task.add_done_callback(self._sent)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._landed.set()
+        if not task.cancelled():
+            task.exception()
+
+    def _fail_waiting(self, error: StoreError) -> None:
+        lots, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
+        for lot in lots:
+            if not lot.future.done():
+                lot.future.set_exception(type(error)(*error.args) if type(error) is StoreError else error)
+
+    async def _identity(self) -> _Incarnation:
+        """Who sends, and what it knows of the log: both recent enough for a leader to believe."""
+        now = self._clock.read()
+        if self._known_at is None or now.leader_elapsed(self._known_at) >= self._config.known_for / 2:
+            end = await log_end(self._store)
+            self.learn(end, now)
+        me = self._self
+        if (
+            me is None
+            or me.next >= MAX_NUMBER
+            or (not self._sending and now.leader_elapsed(me.used) >= self._config.known_for)
+        ):
+            me = self._self = _Incarnation(self._draw_id(), now)
+        return me
+
+    async def _send(self, me: _Incarnation, name: InboxName, body: bytes, lots: list[Lot]) -> None:
+        config, clock = self._config, self._clock
+        began = clock.read()
+        pause = _FIRST_PAUSE
+        try:
+            while True:
+                sent = clock.read()
+                outcome = await self._store.create(name.key, body)
+                heard = clock.read()
+                if heard.leader_elapsed(sent) < config.send_timeout and isinstance(outcome, Applied | Rejected):
+                    break
+                if heard.leader_elapsed(began) >= config.give_up_after:
+                    error = outcome.error if isinstance(outcome, Unknown) else None
+                    raise WriteUnknown(
+                        f"a write to {name.key} got no decisive answer in {config.give_up_after:g} s "
+                        f"({error or 'answers came too late'}): it may have happened, or may still; "
+                        "give a dedup_key to be able to send it again"
+                    )
+                await clock.sleep(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+        except BaseException as error:
+            if self._self is me:
+                self._self = None
+            told = error if isinstance(error, Exception) else WriteUnknown(f"the write to {name.key} was cut short")
+            for lot in lots:
+                if not lot.future.done():
+                    lot.future.set_exception(told)
+                    lot.future.exception()  # whoever does not wait for it is not told
+            if isinstance(error, Exception):
+                return
+            raise
+        me.durable(name.number, heard)
+        self.batches += 1
+        for index, lot in enumerate(lots):
+            if not lot.future.done():
+                lot.future.set_result(Receipt(name.uid, name.number, index))
+        self._on_durable()

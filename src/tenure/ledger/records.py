@@ -1,0 +1,84 @@
+"""What lies in a ledger, as typed records. Bytes from a bucket are untrusted: what does not fit is `Damage`."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from typing import Annotated
+
+import msgspec
+
+from tenure.election.records import Count, Damage, Epoch, Id, Record, Text, TooNew, decode
+from tenure.ledger.config import MAX_CHUNKS, MAX_ENTRY_BYTES
+from tenure.ledger.layout import MAX_SEQ
+
+Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
+NOTHING = msgspec.Raw(b"null")
+
+
+class Kind(enum.Enum):
+    TERM = "term"
+    """A leader begins: entries of lower epochs that come after this one are void."""
+    WORK = "work"
+
+
+class Rejection(msgspec.Struct, frozen=True, rename="camel"):
+    """An inbox object that was decided not to be folded. Its bytes are kept in `damaged/`."""
+
+    key: Text
+    reason: Text
+
+
+class LogEntry(Record, frozen=True, kw_only=True, rename="camel", tag_field="tenure", tag="log", omit_defaults=True):
+    """One decision of one leader: `log/{seq}`, created once and never changed."""
+
+    seq: Seq
+    epoch: Epoch
+    time_ms: Count
+    """Plugin time: the store's clock, never before that of the entry before."""
+    kind: Kind = Kind.WORK
+    machine: Count = 0
+    """Of a term's first entry: the version of the state machine that its leader runs."""
+    folded: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    """By producer: the numbers of the batches that this entry folds, or rejects."""
+    rejected: tuple[Rejection, ...] = ()
+    forgotten: tuple[Id, ...] = ()
+    """Producers that are remembered no longer ..."""
+    horizon: Count = 0
+    """... and the log number below which strangers are not believed any more."""
+    events: msgspec.Raw = NOTHING
+    """What the plugin decided."""
+
+
+class Chunk(msgspec.Struct, frozen=True, rename="camel"):
+    key: Text
+    size: Count
+    sha256: Text
+
+
+class Manifest(Record, frozen=True, kw_only=True, rename="camel", tag_field="tenure", tag="snapshot"):
+    """The state after entry `seq`: `snapshots/{seq}`, created once its chunks are there."""
+
+    seq: Seq
+    epoch: Epoch
+    time_ms: Count
+    machine: Count
+    chunks: Annotated[tuple[Chunk, ...], msgspec.Meta(max_length=MAX_CHUNKS)]
+
+
+def decode_entry(body: bytes, seq: int) -> LogEntry | Damage | TooNew:
+    entry = decode(body, LogEntry, MAX_ENTRY_BYTES)
+    if isinstance(entry, LogEntry) and entry.seq != seq:
+        return Damage(f"it says that it is entry {entry.seq}")
+    return entry
+
+
+def decode_manifest(body: bytes, seq: int) -> Manifest | Damage | TooNew:
+    manifest = decode(body, Manifest, MAX_ENTRY_BYTES)
+    if isinstance(manifest, Manifest) and manifest.seq != seq:
+        return Damage(f"it says that it is the snapshot of entry {manifest.seq}")
+    return manifest
+
+
+def checksum(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

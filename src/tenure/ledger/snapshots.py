@@ -1,0 +1,179 @@
+"""Snapshots, so that a log need not be read from its beginning, nor kept (L-5).
+
+Chunks have names that are never used twice; the manifest that names them, with their checksums, is created last. A
+snapshot counts once it was read back. What it makes superfluous is removed when `trim_delay` has passed since then, and
+always one snapshot later than it could be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from tenure.clock import Clock, Reading
+from tenure.election.records import encode
+from tenure.entropy import NewId
+from tenure.errors import LedgerDamaged, NotFound, StoreError
+from tenure.ledger.config import LedgerConfig
+from tenure.ledger.layout import CHUNKS, LOG, SNAPSHOTS, log_key, parse_number, snapshot_key
+from tenure.ledger.machine import LedgerState
+from tenure.ledger.records import Chunk, Manifest, checksum, decode_manifest
+from tenure.store import Applied, Rejected, Store, Stored
+
+_log = logging.getLogger("tenure.ledger")
+_AT_ONCE = 8
+
+
+class Found(msgspec.Struct, frozen=True):
+    manifest: Manifest
+    chunks: list[bytes]
+
+
+async def read_snapshot(store: Store, seq: int) -> Found | str:
+    """A snapshot whose every byte is as it was written, or why there is none."""
+    try:
+        stored = await store.get(snapshot_key(seq))
+        assert isinstance(stored, Stored)
+        manifest = decode_manifest(stored.body, seq)
+        if not isinstance(manifest, Manifest):
+            return f"its manifest is not readable: {manifest}"
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def fetch(chunk: Chunk) -> bytes:
+            async with limit:
+                found = await store.get(chunk.key)
+                assert isinstance(found, Stored)
+                return found.body
+
+        chunks = list(await asyncio.gather(*(fetch(chunk) for chunk in manifest.chunks)))
+    except NotFound as missing:
+        return f"{missing} is missing"
+    for chunk, body in zip(manifest.chunks, chunks, strict=True):
+        if checksum(body) != chunk.sha256:
+            return f"{chunk.key} is not what was written"
+    return Found(manifest, chunks)
+
+
+async def snapshot_numbers(store: Store) -> list[int]:
+    """Of all that a listing shows, in order."""
+    numbers = [parse_number(entry.key) async for entry in store.list(SNAPSHOTS)]
+    return [number for number in numbers if number is not None]
+
+
+async def restore_newest(store: Store, state: LedgerState, at_least: int) -> bool:
+    """Become the newest sound snapshot of entry `at_least` or later. False: there is none.
+
+    Raises if there are some and none is sound: what they replaced may be gone.
+    """
+    numbers = [number for number in await snapshot_numbers(store) if number >= at_least]
+    complaints = []
+    for number in reversed(numbers):
+        found = await read_snapshot(store, number)
+        if isinstance(found, Found):
+            damage = state.restore(found.chunks)
+            if damage is None and state.seq == number:
+                return True
+            complaints.append(f"{number}: {damage.reason if damage is not None else 'of another entry'}")
+        else:
+            complaints.append(f"{number}: {found}")
+        _log.warning("the snapshot of entry %s cannot be used: %s", number, complaints[-1])
+    if complaints:
+        raise LedgerDamaged(f"no snapshot can be used ({'; '.join(complaints)[:400]}): put one back from a backup")
+    return False
+
+
+class Archivist:
+    """Writes snapshots, and removes what they make superfluous, for the leader of one term."""
+
+    def __init__(self, store: Store, *, config: LedgerConfig, clock: Clock, draw_id: NewId) -> None:
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._draw_id = draw_id
+        self.verified: list[tuple[int, Reading]] = []
+        """Snapshots that were read and found sound in this term, oldest first, and when."""
+        self._trimmed = -1
+
+    def found_sound(self, seq: int) -> None:
+        if not self.verified or seq > self.verified[-1][0]:
+            self.verified.append((seq, self._clock.read()))
+            del self.verified[:-4]
+
+    async def write(self, state: LedgerState) -> None:
+        """Of this instant: everything is taken from `state` before the first await."""
+        bodies = state.snapshot()
+        seq, epoch, time_ms, version = state.seq, state.epoch, state.time_ms, state.machine.version
+        tag = self._draw_id()
+        chunks = []
+        for number, body in enumerate(bodies):
+            key = f"{CHUNKS}{seq:020d}-{tag}-{number:06d}"
+            # Unconditional: the name is ours alone, and the same bytes may land twice without harm.
+            await self._store.put(key, body)
+            chunks.append(Chunk(key, len(body), checksum(body)))
+        manifest = Manifest(write_id=tag, seq=seq, epoch=epoch, time_ms=time_ms, machine=version, chunks=tuple(chunks))
+        outcome = await self._store.create(snapshot_key(seq), encode(manifest))
+        if not isinstance(outcome, Applied | Rejected):
+            _log.info("whether the snapshot of entry %s was written is not known: %s", seq, outcome.error)
+        found = await read_snapshot(self._store, seq)
+        if isinstance(found, Found):
+            self.found_sound(seq)
+        else:
+            _log.warning("the snapshot of entry %s does not count: %s", seq, found)
+
+    def bound(self) -> int | None:
+        """Entries below this number are superfluous: the second newest sound snapshot covers them."""
+        if len(self.verified) < 2:
+            return None
+        now = self._clock.read()
+        ripe = [seq for seq, since in self.verified if now.follower_elapsed(since) >= self._config.trim_delay]
+        if not ripe:
+            return None
+        older = [seq for seq, _ in self.verified if seq < ripe[-1]]
+        return older[-1] if older else None
+
+    async def trim(self) -> int:
+        """Remove what is superfluous by now, some at a time; gives how many objects that were."""
+        bound = self.bound()
+        if bound is None or bound <= self._trimmed:
+            return 0
+        doomed, complete = await self._below(LOG, bound)
+        removed = len(doomed)
+        if doomed:
+            await self._store.delete(*doomed)
+        if not complete:
+            return removed
+        # First the manifest, so that none is seen whose chunks are gone; whoever has read it already looks for a newer.
+        for folder in (SNAPSHOTS, CHUNKS):
+            doomed, whole = await self._below(folder, bound)
+            complete = complete and whole
+            removed += len(doomed)
+            if doomed:
+                await self._store.delete(*doomed)
+        if complete:
+            self._trimmed = bound
+        return removed
+
+    async def _below(self, folder: str, bound: int) -> tuple[list[str], bool]:
+        """Names in `folder` that begin with a lower number, and whether these are all."""
+        doomed: list[str] = []
+        async for entry in self._store.list(folder):
+            number = entry.key.removeprefix(folder)[:20]
+            if not number.isdigit() or int(number) >= bound:
+                return doomed, True
+            if len(doomed) >= self._config.trims_per_tick:
+                return doomed, False
+            doomed.append(entry.key)
+        return doomed, True
+
+
+async def write_quietly(archivist: Archivist, state: LedgerState) -> None:
+    """A snapshot that cannot be written now is written later."""
+    try:
+        await archivist.write(state)
+    except StoreError as error:
+        _log.info("a snapshot was not written, and will be later: %s", error)
+
+
+__all__ = ["Archivist", "Found", "log_key", "read_snapshot", "restore_newest", "snapshot_numbers", "write_quietly"]
