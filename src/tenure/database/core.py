@@ -184,7 +184,8 @@ class Database:
         for needed in ("attach", "start", "stop"):
             if isinstance(plugin, type) or not callable(getattr(plugin, needed, None)):
                 raise ConfigError(f"{plugin!r} is not a plugin: give an object of a subclass of CoordinatorPlugin")
-        chosen = check_name("name", name if name is not None else plugin.slug, MAX_PLUGIN_NAME_CHARACTERS)
+        default = getattr(plugin, "default_name", plugin.slug)
+        chosen = check_name("name", name if name is not None else default, MAX_PLUGIN_NAME_CHARACTERS)
         key = (plugin.slug, chosen)
         if key in self._plugins:
             raise ConfigError(

@@ -45,22 +45,23 @@ class Tail:
         return self.position
 
     async def poll(self) -> LogEntry | Resync | None:
-        """The next entry; `None` if there is none yet. Void entries are given as well: `is_void` tells."""
+        """The next entry, which is then to be `took`; `None` if there is none yet, or it was `took` meanwhile."""
         assert self.absent_since is not None, "start() first"
-        sent = self._clock.read()
-        entry = await read_entry(self._store, self.position)
+        sent, position = self._clock.read(), self.position
+        entry = await read_entry(self._store, position)
+        if self.position != position:
+            return None
         if entry is None:
             self.absent_since = sent
             return None
         if self._clock.read().leader_elapsed(self.absent_since) >= self._config.trusted_for:
             return Resync.LOST
-        self.took(entry)
         return entry
 
-    def took(self, entry: LogEntry) -> None:
-        """The next entry is known, here or because this process wrote it."""
+    def took(self, entry: LogEntry) -> bool:
+        """Go on after this entry, which was polled, or written by this process. False: it is void (L-2)."""
         self.position = entry.seq + 1
-        self.epoch = max(self.epoch, entry.epoch)
-
-    def is_void(self, entry: LogEntry) -> bool:
-        return entry.epoch < self.epoch
+        if entry.epoch < self.epoch:
+            return False
+        self.epoch = entry.epoch
+        return True

@@ -28,6 +28,7 @@ from tenure.store import Applied, Rejected, Store, Unknown
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
+_ENOUGH_BATCHES = 16
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -104,6 +105,18 @@ class Producer:
     @property
     def uid(self) -> str | None:
         return self._self.uid if self._self is not None else None
+
+    @property
+    def is_full(self) -> bool:
+        return (
+            len(self._waiting) >= self._config.waiting
+            or self._waiting_bytes >= _ENOUGH_BATCHES * self._config.batch_bytes
+        )
+
+    async def room(self) -> None:
+        """Wait until some of what waits was sent."""
+        self._landed.clear()
+        await self._landed.wait()
 
     def learn(self, number: int, at: Reading) -> None:
         """The log had reached `number` when `at` was read."""

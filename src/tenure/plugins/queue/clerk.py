@@ -1,0 +1,487 @@
+"""What the leader decides: what is folded, who gets what, what is tried again, what is dead.
+
+Everything is decided in `decide`, which changes the machine as it goes and writes down the same changes as events.
+Randomness (of backoffs) is drawn here and its result recorded, so that everybody else needs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tenure.clock import Clock, Reading
+from tenure.entropy import Random
+from tenure.errors import StoreError
+from tenure.ledger import InboxName, Item, LogEntry, Poison, Situation, Stamp, TooNewLetter
+from tenure.ledger.layout import SEGMENTS
+from tenure.plugins.queue.settings import Ordering, QueueSettings
+from tenure.plugins.queue.state import (
+    Bury,
+    Control,
+    Joined,
+    QueueMachine,
+    Retry,
+    Run,
+    Settled,
+    Ticket,
+    Work,
+)
+from tenure.plugins.queue.wire import (
+    MAX_ERROR_CHARACTERS,
+    Command,
+    Header,
+    Outcome,
+    TooNew,
+    Unreadable,
+    WorkerNote,
+    encode_segment,
+    read_header,
+)
+from tenure.store import Applied, Rejected, Store
+
+_log = logging.getLogger("tenure.queue")
+
+SEGMENT_BYTES = 1024 * 1024
+MAX_TICKET = 2000
+"""Messages in one ticket."""
+MAX_TICKETED = 50_000
+"""Messages in the tickets of one entry."""
+MAX_RUNS_TICKETED = 20_000
+CHAIN = 16
+"""Messages of one ordering key in one ticket."""
+SLOW_MS = 1000
+"""An entry that takes longer to be written gives its tickets that much more time; `margin` covers less."""
+FORGET_AFTER = 300.0
+"""Seconds after which a worker that is silent and holds nothing is struck off."""
+_OPS = frozenset({"pause", "resume", "purge", "redrive", "purge-dead"})
+_SEGMENT_TRIES = 8
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where the messages of an item lie."""
+
+    segment: str
+    first: int
+
+
+class QueueClerk:
+    def __init__(
+        self,
+        store: Store,
+        settings: QueueSettings,
+        *,
+        epoch: int,
+        tag: str,
+        clock: Clock,
+        random: Random,
+        is_alive: Callable[[str], bool] = lambda name: True,
+        on_published: Callable[[LogEntry, Work], None] = lambda entry, work: None,
+    ) -> None:
+        """`tag`: nobody else has it. `is_alive`: does membership know such a worker? If not, it gets nothing."""
+        self.machine = QueueMachine()
+        self._store = store
+        self._settings = settings
+        self._epoch = epoch
+        self._tag = tag
+        self._clock = clock
+        self._random = random
+        self._is_alive = is_alive
+        self._on_published = on_published
+        self._segments = 0
+        self._places: dict[InboxName, _Place] = {}
+        self._counts: dict[str, int] = {}
+        self._heard: dict[str, Reading] = {}
+        self._suspect: set[str] = set()
+        self._tokens = 0.0
+        self._tokens_at: int | None = None
+        self._work: Work | None = None
+        self.counts: Counter[str] = Counter()
+        """Reports that came too late, and the like; of this term."""
+
+    # Reading
+
+    def read(self, name: InboxName, body: bytes) -> tuple[int, Header]:
+        try:
+            header, _ = read_header(body)
+        except Unreadable as error:
+            raise Poison(str(error)) from None
+        except TooNew as error:
+            raise TooNewLetter(str(error)) from None
+        return header.after, header
+
+    # Preparing
+
+    async def prepare(self, items: Sequence[Item]) -> None:
+        """Bodies go to segments, whose names are never used twice, before anything refers to them."""
+        self._places, self._counts = {}, {}
+        group: list[Item] = []
+        size = 0
+        writes = []
+        for item in items:
+            if not item.content.sizes:
+                continue
+            if group and size + len(item.body) > SEGMENT_BYTES:
+                writes.append(self._segment(group))
+                group, size = [], 0
+            group.append(item)
+            size += len(item.body)
+        if group:
+            writes.append(self._segment(group))
+        await asyncio.gather(*(self._write(key, body) for key, body in writes))
+
+    def _segment(self, group: Sequence[Item]) -> tuple[str, bytes]:
+        self._segments += 1
+        segment = f"{self._epoch}-{self._tag}-{self._segments}"
+        first = 0
+        for item in group:
+            self._places[item.name] = _Place(segment, first)
+            first += len(item.content.sizes)
+        self._counts[segment] = first
+        body = encode_segment(
+            (item.name.uid, item.name.number, item.modified_ms, len(item.content.sizes), item.body) for item in group
+        )
+        return SEGMENTS + segment, body
+
+    async def _write(self, key: str, body: bytes) -> None:
+        pause = 0.05
+        for last in (*([False] * (_SEGMENT_TRIES - 1)), True):
+            outcome = await self._store.create(key, body)
+            if isinstance(outcome, Applied | Rejected):
+                return  # rejected: an earlier copy of ours; nobody else has this name
+            if last:
+                raise outcome.error
+            await self._clock.sleep(pause)
+            pause = min(1.0, pause * 2)
+
+    # Deciding
+
+    def decide(self, items: Sequence[Item], situation: Situation) -> bytes | None:
+        machine, stamp = self.machine, situation.stamp
+        work = Work()
+        if situation.slow_ms > SLOW_MS and any(ticket.seq == machine.last_seq for ticket in machine.tickets.values()):
+            work.shift = situation.slow_ms
+        machine.begin(work.shift, stamp)
+        for item in items:
+            header: Header = item.content
+            for command in header.commands:
+                self._command(command, work, stamp)
+        for item in items:
+            self._fold(item, work, stamp)
+        machine.arrive(
+            work.segments, [run.part(run.low, run.high) for run in work.arrived], work.dedup, work.duplicates
+        )
+        for item in items:
+            for note in item.content.notes:
+                self._note(note, work, stamp)
+        self._let_go(work)
+        if situation.swept_ms is not None:
+            self._lapse(work, stamp, situation.swept_ms)
+        self._give_out(work, stamp)
+        if work == _NOTHING:
+            self._work = None
+            return None
+        machine.last_seq = stamp.seq
+        self._work = work
+        return msgspec.json.encode(work)
+
+    def _command(self, command: Command, work: Work, stamp: Stamp) -> None:
+        if command.op not in _OPS:
+            self.counts["unknown_commands"] += 1
+            _log.warning("a command %r is not known here, and was not followed", command.op[:80])
+            return
+        control = Control(command.op, list(command.refs[:10_000]), command.by)
+        work.control.append(control)
+        self.machine.control(control, stamp)
+
+    def _fold(self, item: Item, work: Work, stamp: Stamp) -> None:
+        header: Header = item.content
+        count = len(header.sizes)
+        if not count:
+            return
+        place = self._places[item.name]
+        dropped = 0
+        spans = iter(header.spans)
+        span = next(spans, None)
+        index = 0
+        while index < count:
+            if span is None or index < span.first:
+                end = count if span is None else span.first
+                self._add(work, Run(place.segment, place.first + index, place.first + end, item.modified_ms))
+                index = end
+                continue
+            options = span.options
+            end = span.first + span.count
+            for low, high in self._distinct(span.first, end, options.dedup, work, stamp):
+                dropped += (end - span.first) - (high - low) if options.dedup else 0
+                due = item.modified_ms + options.delay_ms if options.delay_ms else 0
+                run = Run(
+                    place.segment,
+                    place.first + low,
+                    place.first + high,
+                    item.modified_ms,
+                    due if due > stamp.time_ms else 0,
+                    options.priority,
+                    1,
+                    options.key,
+                    options.visibility_ms,
+                    options.max_attempts,
+                )
+                self._add(work, run)
+                break
+            else:
+                dropped += end - span.first
+            index = end
+            span = next(spans, None)
+        work.duplicates += dropped
+        work.segments[place.segment] = work.segments.get(place.segment, 0) + count - dropped
+
+    def _distinct(self, low: int, high: int, digest: str, work: Work, stamp: Stamp) -> list[tuple[int, int]]:
+        """What is left of messages with one deduplication key: the first, if none was seen within the window."""
+        if not digest:
+            return [(low, high)]
+        if self.machine.dedup.get(digest, 0) > stamp.time_ms or digest in work.dedup:
+            return []
+        work.dedup[digest] = stamp.time_ms + round(self._settings.dedup_window * 1000)
+        return [(low, low + 1)]
+
+    def _add(self, work: Work, run: Run) -> None:
+        """To what arrived: side by side with the last run, if they are alike; one by one, if they are ordered."""
+        if run.key:
+            work.arrived.extend(run.part(index, index + 1) for index in range(run.low, run.high))
+            return
+        if work.arrived:
+            last = work.arrived[-1]
+            if (
+                last.segment == run.segment
+                and last.high == run.low
+                and not last.key
+                and (last.due_ms, last.priority, last.visibility_ms, last.max_attempts)
+                == (run.due_ms, run.priority, run.visibility_ms, run.max_attempts)
+                and run.at_ms - last.at_ms < 1000
+            ):
+                last.high = run.high
+                return
+        work.arrived.append(run)
+
+    # Reports
+
+    def _note(self, note: WorkerNote, work: Work, stamp: Stamp) -> None:
+        machine = self.machine
+        self._heard[note.uid] = self._clock.read()
+        self._suspect.discard(note.uid)
+        for outcome in note.outcomes:
+            self._outcome(outcome, note, work, stamp)
+        if note.leaving:
+            if note.uid in machine.workers:
+                work.left.append(note.uid)
+            return
+        known = machine.workers.get(note.uid)
+        if known is None or known.capacity != note.capacity or note.since:
+            work.joined.append(Joined(note.uid, note.name, note.capacity, note.since, list(note.held)))
+
+    def _outcome(self, outcome: Outcome, note: WorkerNote, work: Work, stamp: Stamp) -> None:
+        ticket = self.machine.tickets.get(outcome.ticket)
+        if ticket is None or ticket.uid != note.uid:
+            self.counts["late_reports"] += 1
+            return
+        settled = Settled(outcome.ticket, outcome.all_done, list(outcome.done), back=list(outcome.back))
+        if outcome.extend:
+            settled.deadline_ms = stamp.time_ms + ticket.visibility_ms
+        for failure in outcome.failed:
+            run = _run_of(ticket, failure.segment, failure.index)
+            if run is None:
+                continue
+            error = failure.error[:MAX_ERROR_CHARACTERS]
+            most = run.max_attempts or self._settings.max_attempts
+            if failure.final or run.attempt >= most:
+                reason = "refused" if failure.final else f"failed {run.attempt} times"
+                settled.dead.append(Bury(failure.segment, failure.index, reason, error))
+            else:
+                settled.retry.append(
+                    Retry(
+                        failure.segment,
+                        failure.index,
+                        stamp.time_ms + self._backoff_ms(run.attempt),
+                        error,
+                        in_place=self._settings.ordering is Ordering.WAIT,
+                    )
+                )
+        work.settled.append(settled)
+        self.machine.settle(settled, stamp)
+
+    def _backoff_ms(self, attempt: int) -> int:
+        settings = self._settings
+        longest = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 40))
+        return round(longest * 1000 * self._random.uniform(0.5, 1.0))
+
+    def _let_go(self, work: Work) -> None:
+        """Apply who came and went, after what they reported; strike off who has been silent for long."""
+        machine, now = self.machine, self._clock.read()
+        for joined in work.joined:
+            machine.join(joined)
+        for uid, worker in machine.workers.items():
+            heard = self._heard.setdefault(uid, now)
+            if not worker.held and uid not in work.left and now.follower_elapsed(heard) >= FORGET_AFTER:
+                work.left.append(uid)
+        for uid in work.left:
+            machine.leave(uid)
+            self._heard.pop(uid, None)
+
+    def _lapse(self, work: Work, stamp: Stamp, swept_ms: int) -> None:
+        """Tickets whose time is over for certain: everything that could have been reported in time was folded."""
+        margin = round(self._settings.margin * 1000)
+        late = [ticket for ticket in self.machine.tickets.values() if ticket.deadline_ms + margin < swept_ms]
+        for ticket in late:
+            settled = Settled(ticket.id, lapsed=True, due_ms=0)
+            for run in ticket.runs:
+                most = run.max_attempts or self._settings.max_attempts
+                if run.attempt >= most:
+                    settled.dead += [
+                        Bury(run.segment, index, f"not settled in time {run.attempt} times", "no report came")
+                        for index in range(run.low, run.high)
+                    ]
+            work.lapsed.append(settled)
+            self.machine.settle(settled, stamp)
+            self._suspect.add(ticket.uid)
+            self.counts["lapsed_tickets"] += 1
+
+    # Giving out
+
+    def _give_out(self, work: Work, stamp: Stamp) -> None:
+        machine, settings = self.machine, self._settings
+        if machine.paused or not machine.ready_count:
+            return
+        rooms = self._rooms()
+        room = min(sum(rooms.values()), MAX_TICKETED)
+        if settings.max_in_flight:
+            room = min(room, settings.max_in_flight - machine.in_flight_count)
+        room = min(room, self._allowed(stamp.time_ms))
+        if room <= 0:
+            return
+        chosen = self._choose(room, stamp)
+        given = self._share(chosen, rooms, stamp)
+        for number, (uid, visibility_ms, runs) in enumerate(given):
+            ticket = Ticket(f"{stamp.seq}-{number}", uid, stamp.seq, stamp.time_ms + visibility_ms, visibility_ms, runs)
+            work.tickets.append(ticket)
+            machine.publish(ticket)
+        if settings.rate_limit:
+            self._tokens -= sum(run.count for _, _, runs in given for run in runs)
+
+    def _rooms(self) -> dict[str, int]:
+        now, silent_after = self._clock.read(), 2.5 * self._settings.presence
+        rooms = {}
+        for uid, worker in self.machine.workers.items():
+            if uid in self._suspect or not self._is_alive(worker.name):
+                continue
+            if now.follower_elapsed(self._heard.setdefault(uid, now)) < silent_after and worker.capacity > worker.held:
+                rooms[uid] = worker.capacity - worker.held
+        return rooms
+
+    def _allowed(self, now_ms: int) -> int:
+        """By the rate limit: a bucket that holds one second's worth, and is empty when a term begins."""
+        rate = self._settings.rate_limit
+        if not rate:
+            return MAX_TICKETED
+        if self._tokens_at is not None:
+            self._tokens = min(max(1.0, rate), self._tokens + (now_ms - self._tokens_at) / 1000 * rate)
+        self._tokens_at = now_ms
+        return int(self._tokens)
+
+    def _choose(self, room: int, stamp: Stamp) -> list[list[Run]]:
+        """The first so many messages that are ready: each list goes to one worker."""
+        chosen: list[list[Run]] = []
+        runs = 0
+        settings = self._settings
+        order = self.machine.in_order(
+            round(settings.priority_step * 1000), stamp.time_ms, settings.key_concurrency, CHAIN
+        )
+        for group in order:
+            if room <= 0 or runs >= MAX_RUNS_TICKETED:
+                break
+            taken = []
+            for run in group:
+                part = run.part(run.low, min(run.high, run.low + room))
+                room -= part.count
+                taken.append(part)
+                runs += 1
+                if room <= 0:
+                    break
+            chosen.append(taken)
+        order.close()  # type: ignore[attr-defined]
+        return chosen
+
+    def _share(self, chosen: list[list[Run]], rooms: dict[str, int], stamp: Stamp) -> list[tuple[str, int, list[Run]]]:
+        """Deal what was chosen to the workers: the one with most room first, in portions that leave some for others."""
+        total = sum(run.count for group in chosen for run in group)
+        fair = max(1, -(-total // max(1, len(rooms))))
+        default = round(self._settings.visibility_timeout * 1000)
+        given: list[tuple[str, int, list[Run]]] = []
+        left = dict(sorted(rooms.items(), key=lambda each: -each[1]))
+        open_tickets: dict[tuple[str, int], list[Run]] = {}
+        sizes: Counter[tuple[str, int]] = Counter()
+        share: Counter[str] = Counter()
+
+        def next_worker() -> str | None:
+            with_room = [uid for uid in left if left[uid] > 0]
+            if not with_room:
+                return None
+            under = [uid for uid in with_room if share[uid] < fair]
+            return under[0] if under else with_room[0]
+
+        for group in chosen:
+            pending = list(group)
+            uid = next_worker()
+            while pending and uid is not None:
+                run = pending.pop(0)
+                visibility_ms = run.visibility_ms or default
+                slot = (uid, visibility_ms)
+                limit = left[uid]
+                if not run.key:
+                    limit = min(limit, max(1, fair - share[uid]), MAX_TICKET - sizes[slot])
+                if limit <= 0:
+                    given.append((uid, visibility_ms, open_tickets.pop(slot)))
+                    sizes[slot] = 0
+                    pending.insert(0, run)
+                    continue
+                part = run if run.count <= limit else run.part(run.low, run.low + limit)
+                if part is not run:
+                    pending.insert(0, run.part(part.high, run.high))
+                open_tickets.setdefault(slot, []).append(part)
+                sizes[slot] += part.count
+                left[uid] -= part.count
+                share[uid] += part.count
+                if not run.key:
+                    uid = next_worker()
+                elif left[uid] <= 0:
+                    break  # the rest of a chain waits for the next ticket of its key
+            if uid is None:
+                break
+        given += [(uid, visibility_ms, runs) for (uid, visibility_ms), runs in open_tickets.items()]
+        return given
+
+    # Afterwards
+
+    async def committed(self, entry: LogEntry, items: Sequence[Item]) -> None:
+        if self._work is not None:
+            self._on_published(entry, self._work)
+        spent, self.machine.spent = self.machine.spent, []
+        if spent:
+            try:
+                await self._store.delete(*(SEGMENTS + segment for segment in spent))
+            except StoreError as error:
+                _log.debug("%s segments are deleted later: %s", len(spent), error)
+                self.machine.spent += spent
+
+
+_NOTHING = Work()
+
+
+def _run_of(ticket: Ticket, segment: str, index: int) -> Run | None:
+    for run in ticket.runs:
+        if run.segment == segment and run.low <= index < run.high:
+            return run
+    return None

@@ -1,0 +1,483 @@
+"""A queue on a bucket.
+
+    queue = await db.use_plugin(S3QueuePlugin(resource="emails"))
+
+    @queue.handler(concurrency=50)
+    async def send(message: Message) -> None:
+        await smtp.send(message.body, token=message.token)
+
+    await queue.enqueue({"to": "ada@example.org"})
+
+Guarantee: a message whose `enqueue` returned is handled at least once, or is a dead letter with its history, whatever
+crashes; once its handling was reported in time it is not delivered again. Of messages with the same ordering key one
+has a valid ticket at a time, in order. A message with a deduplication key that was seen within the window is dropped.
+
+Not guaranteed: that a message is handled only once. Its worker may have died, or been paused past its deadline, after
+the work and before the report. `message.token` tells deliveries apart: it only rises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from tenure.coordinator.config import CoordinatorConfig, seconds
+from tenure.coordinator.layout import check_name
+from tenure.coordinator.plugin import CoordinatorPlugin
+from tenure.database.time import StoreTime
+from tenure.errors import ConfigError, NotFound, StoreError, TenureError
+from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Producer, ledger_store
+from tenure.ledger.layout import MAX_NAME_CHARACTERS
+from tenure.plugins.queue.leading import RESULTS, Leading
+from tenure.plugins.queue.looking import (
+    DeadLetter,
+    PeekedMessage,
+    QueueStats,
+    dead_letters,
+    peek,
+    read_queue,
+    stats_of,
+)
+from tenure.plugins.queue.message import BatchHandler, Handler, Message
+from tenure.plugins.queue.outgoing import Outgoing, compose, encode_messages, options_from
+from tenure.plugins.queue.settings import MAX_CONCURRENCY, Blocking, QueueSettings, settings_from
+from tenure.plugins.queue.wire import Command
+from tenure.plugins.queue.worker import QueueWorker
+from tenure.store import Store, Stored
+
+_log = logging.getLogger("tenure.queue")
+
+H = TypeVar("H", bound=Callable[..., Any])
+CHUNK = 2000
+"""Messages of one `enqueue_many` that are encoded at a time."""
+SHUTDOWN_TIMEOUT = 20.0
+
+
+class S3QueuePlugin(CoordinatorPlugin):
+    """`resource` names the queue. Whoever only enqueues gives `producer_only=True`: it takes no part in anything else.
+
+    All other options are settings of the queue (`QueueSettings`) or of the coordinator. The leader's settings decide.
+    """
+
+    slug = "s3-queue"
+
+    def __init__(
+        self,
+        resource: str,
+        *,
+        producer_only: bool = False,
+        schema: type[Any] | None = None,
+        shutdown_timeout: float | timedelta = SHUTDOWN_TIMEOUT,
+        namespace: str = "default",
+        config: CoordinatorConfig | None = None,
+        ledger: LedgerConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(namespace=namespace, config=config, skip_cold_start=True)
+        self.resource = check_name("resource", resource, MAX_NAME_CHARACTERS)
+        self.settings: QueueSettings = settings_from(settings)
+        self._producer_only = producer_only
+        self._schema = schema
+        self._shutdown_timeout = seconds("shutdown_timeout", shutdown_timeout, zero=True)
+        self._ledger = ledger if ledger is not None else LedgerConfig()
+        self._store: Store | None = None
+        self._producer: Producer | None = None
+        self._time: StoreTime | None = None
+        self._handling: tuple[Handler | None, BatchHandler | None, dict[str, Any]] | None = None
+        self._worker: QueueWorker | None = None
+        self._executor: Executor | None = None
+        self._leading: Leading | None = None
+        self._bell = asyncio.Event()
+        self._alive: frozenset[str] | None = None
+
+    @property
+    def default_name(self) -> str:
+        """What this instance is called if nothing else is said: the name of its queue."""
+        return self.resource
+
+    # Enqueueing
+
+    async def enqueue(
+        self,
+        body: Any,
+        *,
+        delay: float | timedelta = 0.0,
+        priority: int = 0,
+        dedup_key: str | None = None,
+        ordering_key: str | None = None,
+        max_attempts: int | None = None,
+        visibility_timeout: float | timedelta | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Add a message, and return its id once it is durable. Calls that come together share one request.
+
+        Raises `WriteUnknown` if the store does not say whether it was written: with a `dedup_key` it can be enqueued
+        again without harm.
+        """
+        options = options_from(
+            delay=delay,
+            priority=priority,
+            dedup_key=dedup_key,
+            ordering_key=ordering_key,
+            max_attempts=max_attempts,
+            visibility_timeout=visibility_timeout,
+            headers=headers,
+        )
+        messages, size = encode_messages((body,), options, self.settings)
+        receipt = await self._sending().submit(messages, size)
+        return f"{receipt.uid}-{receipt.number}-{messages.first}"
+
+    async def enqueue_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        delay: float | timedelta = 0.0,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        max_attempts: int | None = None,
+        visibility_timeout: float | timedelta | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Add many messages; returns their ids, in order, once all are durable. An `Outgoing` has its own options.
+
+        If it raises, some of them may have been added.
+        """
+        shared = options_from(
+            delay=delay,
+            priority=priority,
+            ordering_key=ordering_key,
+            max_attempts=max_attempts,
+            visibility_timeout=visibility_timeout,
+            headers=headers,
+        )
+        producer = self._sending()
+        sent = []
+        chunk: list[Any] = []
+        options = shared
+
+        async def flush() -> None:
+            nonlocal chunk
+            if chunk:
+                messages, weight = encode_messages(chunk, options, self.settings)
+                while producer.is_full:
+                    await producer.room()
+                sent.append((messages, producer.submit(messages, weight)))
+                chunk = []
+
+        for number, body in enumerate(bodies, 1):
+            wanted, content = shared, body
+            if isinstance(body, Outgoing):
+                content = body.body
+                wanted = options_from(
+                    delay=body.delay,
+                    priority=body.priority,
+                    dedup_key=body.dedup_key,
+                    ordering_key=body.ordering_key,
+                    max_attempts=body.max_attempts,
+                    visibility_timeout=body.visibility_timeout,
+                    headers=body.headers,
+                )
+            if chunk and (wanted is not options and (wanted != options or wanted.dedup)):
+                await flush()
+            options = wanted
+            chunk.append(content)
+            if len(chunk) >= CHUNK:
+                await flush()
+            if number % CHUNK == 0:
+                await self._attached().clock.sleep(0)  # a very long list does not keep the loop to itself
+        await flush()
+        results = await asyncio.gather(*(future for _, future in sent), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [
+            f"{receipt.uid}-{receipt.number}-{messages.first + index}"
+            for (messages, _), receipt in zip(sent, cast("list[Any]", results), strict=True)
+            for index in range(len(messages.bodies))
+        ]
+
+    # Handling
+
+    def handler(
+        self,
+        function: H | None = None,
+        *,
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        auto_extend: bool = False,
+        batch: int | None = None,
+        blocking: Blocking | str = Blocking.THREAD,
+    ) -> Any:
+        """Have messages handled by a function: `@queue.handler` or `@queue.handler(concurrency=50)`.
+
+        It returns: the message is done. It raises: it is tried again later, and is a dead letter after `max_attempts`
+        (at once for `Reject`). A plain function runs in a thread, or as `blocking` says. With `batch=100` it is called
+        with lists of up to so many messages, which succeed or fail together.
+        """
+        count = _count("concurrency", concurrency, 1, MAX_CONCURRENCY)
+        if prefetch is not None:
+            _count("prefetch", prefetch, 1, 100_000)
+        if batch is not None:
+            _count("batch", batch, 1, 10_000)
+        try:
+            where = Blocking(blocking)
+        except ValueError:
+            raise ConfigError(f"blocking is {blocking!r}: give 'thread', 'process' or 'inline'") from None
+
+        def register(chosen: H) -> H:
+            if not callable(chosen):
+                raise ConfigError(f"{chosen!r} is not a function: give one that takes a message")
+            if self._handling is not None:
+                raise ConfigError(f"{self!r} has a handler already: a queue has one in each process")
+            options = {
+                "concurrency": count,
+                "prefetch": prefetch,
+                "auto_extend": auto_extend,
+                "blocking": where,
+                "batch_size": batch or 1,
+            }
+            self._handling = (None, chosen, options) if batch is not None else (chosen, None, options)
+            if self._store is not None:
+                self._start_soon()
+            return chosen
+
+        return register(function) if function is not None else register
+
+    def on_message(self, function: H, **options: Any) -> H:
+        """The same as `handler`, as a call."""
+        registered: H = self.handler(**options)(function)
+        return registered
+
+    # People
+
+    async def pause(self) -> None:
+        """No more tickets are published until `resume()`; what workers hold is finished."""
+        await self._command(Command("pause"))
+
+    async def resume(self) -> None:
+        await self._command(Command("resume"))
+
+    async def purge(self) -> None:
+        """Drop everything that waits. What workers hold, and the dead letters, stay."""
+        await self._command(Command("purge"))
+
+    async def redrive(self, *refs: str) -> None:
+        """Put dead letters back into the queue: those named (`DeadLetter.ref`), or all."""
+        await self._command(Command("redrive", list(refs)))
+
+    async def purge_dead(self, *refs: str) -> None:
+        """Drop dead letters for good: those named, or all."""
+        await self._command(Command("purge-dead", list(refs)))
+
+    async def stats(self) -> QueueStats:
+        """A look at the whole queue, from any process."""
+        state = await self._state()
+        return await stats_of(self._opened(), state, await self._now_ms())
+
+    async def peek(self, limit: int = 10) -> list[PeekedMessage]:
+        """The first messages that wait, without taking them."""
+        return await peek(self._opened(), await self._state(), _count("limit", limit, 1, 1000), await self._now_ms())
+
+    async def dead_letters(self, limit: int = 100) -> list[DeadLetter]:
+        return await dead_letters(self._opened(), await self._state(), _count("limit", limit, 1, 10_000))
+
+    async def result(self, message_id: str, *, timeout: float = 30.0) -> Any:
+        """What the handler returned for a message; waits for it. Needs `result_retention`."""
+        store, host = self._opened(), self._attached()
+        began = host.clock.read()
+        pause = 0.02
+        while True:
+            try:
+                stored = await store.get(_result_key(message_id))
+                assert isinstance(stored, Stored)
+                return msgspec.json.decode(stored.body)
+            except NotFound:
+                if host.clock.read().leader_elapsed(began) >= timeout:
+                    raise TimeoutError(f"there is no result of {message_id!r} after {timeout:g} s") from None
+            await host.clock.sleep(pause)
+            pause = min(1.0, pause * 1.5)
+
+    @property
+    def is_leading(self) -> bool:
+        """Does this process decide on this queue, now, and has it caught up?"""
+        return self._leading is not None and self._leading.machine is not None
+
+    @property
+    def worker(self) -> QueueWorker | None:
+        return self._worker
+
+    # Life
+
+    async def start(self) -> None:
+        host = cast(Any, self._attached())
+        self._store = ledger_store(host.store, self.slug, self.name)
+        self._time = StoreTime(host.store, clock=host.clock, draw_id=host.draw_id)
+        self._bell = asyncio.Event()
+        self._producer = Producer(
+            self._store,
+            compose,
+            config=self._ledger,
+            clock=host.clock,
+            draw_id=host.draw_id,
+            on_durable=self._bell.set,
+        )
+        if not self._producer_only:
+            await super().start()
+        if self._handling is not None:
+            await self._start_worker()
+
+    async def stop(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.stop(self._shutdown_timeout)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                async with asyncio.timeout(self._shutdown_timeout):
+                    await producer.drain()
+            except TimeoutError:
+                _log.warning("%r was stopped before everything that it was given was written", self)
+        await super().stop()
+        if producer is not None:
+            await producer.aclose()
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+        self._store = None
+
+    async def on_become_coordinator(self) -> None:
+        lead, host = self.lead, cast(Any, self._attached())
+        if lead is None or self._store is None or self._time is None:
+            return
+        membership = self.coordinator.config.membership
+        leading = Leading(
+            self._store,
+            lead,
+            self.settings,
+            ledger=self._ledger,
+            clock=host.clock,
+            random=host.random,
+            draw_id=host.draw_id,
+            time=self._time,
+            bell=self._bell,
+            is_alive=self._is_member if membership else lambda name: True,
+            emit=lambda event: self.emit(event.name, event),
+            on_entry=self._wrote,
+        )
+        self._leading = leading
+        watching = asyncio.get_running_loop().create_task(self._watch_members()) if membership else None
+        try:
+            await leading.run()
+        finally:
+            self._leading = None
+            if watching is not None:
+                watching.cancel()
+
+    # Inside
+
+    def _wrote(self, entry: LogEntry) -> None:
+        worker, host = self._worker, self._attached()
+        if self._producer is not None:
+            self._producer.learn(entry.seq, host.clock.read())
+        if worker is not None:
+            worker.take(entry)
+
+    async def _watch_members(self) -> None:
+        clock = self._attached().clock
+        while True:
+            try:
+                self._alive = frozenset(await self.coordinator.get_active_workers())
+            except TenureError:
+                self._alive = None
+            await clock.sleep(1.0)
+
+    def _is_member(self, name: str) -> bool:
+        return self._alive is None or not self._alive or name in self._alive
+
+    def _start_soon(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._start_worker())
+        task.add_done_callback(_complain)
+
+    async def _start_worker(self) -> None:
+        assert self._handling is not None
+        host, store, producer = cast(Any, self._attached()), self._opened(), self._sending()
+        handler, batch_handler, options = self._handling
+        blocking, concurrency = options["blocking"], options["concurrency"]
+        if blocking is Blocking.PROCESS:
+            self._executor = ProcessPoolExecutor(min(concurrency, 61))
+        elif blocking is Blocking.THREAD:
+            self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix=f"queue-{self.name}")
+        worker = QueueWorker(
+            store,
+            producer,
+            uid=host.draw_id(),
+            name=self.worker_id,
+            settings=self.settings,
+            ledger=self._ledger,
+            clock=host.clock,
+            draw_id=host.draw_id,
+            handler=handler,
+            batch_handler=batch_handler,
+            executor=self._executor,
+            decode=msgspec.json.Decoder(self._schema).decode if self._schema is not None else None,
+            on_result=self._keep_result if self.settings.result_retention else None,
+            **options,
+        )
+        failures = 0
+        while True:
+            try:
+                await worker.start()
+                break
+            except StoreError as error:
+                failures += 1
+                _log.warning("%r cannot read its log yet: %s", self, error)
+                await host.clock.sleep(min(5.0, 0.2 * 2.0 ** min(failures, 5)))
+        self._worker = worker
+
+    async def _keep_result(self, message: Message, result: Any) -> None:
+        try:
+            body = msgspec.json.encode(result)
+        except (TypeError, ValueError):
+            body = msgspec.json.encode(repr(result)[:1000])
+        await self._opened().put(_result_key(message.id), body)
+
+    async def _command(self, command: Command) -> None:
+        await self._sending().submit(msgspec.structs.replace(command, by=self._attached().worker_id), 300)
+
+    async def _state(self) -> LedgerState:
+        return await read_queue(self._opened())
+
+    async def _now_ms(self) -> int:
+        assert self._time is not None
+        return int(await self._time.now() * 1000)
+
+    def _sending(self) -> Producer:
+        if self._producer is None:
+            raise TenureError(f"{self!r} is not started: `await db.use_plugin(queue)` starts it")
+        return self._producer
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise TenureError(f"{self!r} is not started: `await db.use_plugin(queue)` starts it")
+        return self._store
+
+
+def _result_key(message_id: str) -> str:
+    return RESULTS + check_name("message_id", message_id, 150)
+
+
+def _count(field: str, value: int, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{field} is {value!r}: give a whole number from {low:,} to {high:,}")
+    return value
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("the worker of a queue did not start", exc_info=error)

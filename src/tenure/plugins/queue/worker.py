@@ -1,0 +1,716 @@
+"""The side of a queue that handles messages.
+
+It reads the log along, takes the tickets that are meant for it, fetches the segments that they name, has the messages
+handled, and reports in batches. Its deadline for a ticket is counted from the sending of its last poll that did not see
+the ticket yet: never later than the leader's. What it reports after that is `late`: it may be handled again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+import msgspec
+
+from tenure.clock import Clock, Reading
+from tenure.entropy import NewId
+from tenure.errors import LedgerError, NotFound, StoreError
+from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
+from tenure.ledger.layout import SEGMENTS
+from tenure.plugins.queue.message import BatchHandler, Handler, Message, Reject
+from tenure.plugins.queue.settings import Blocking, Delivery, QueueSettings
+from tenure.plugins.queue.state import Published, Run, Ticket
+from tenure.plugins.queue.wire import (
+    MAX_ERROR_CHARACTERS,
+    Failure,
+    Held,
+    Outcome,
+    Piece,
+    Segment,
+    Unreadable,
+    WorkerNote,
+)
+from tenure.store import Store, Stored
+
+_log = logging.getLogger("tenure.queue")
+
+FASTEST_POLL = 0.02
+BUSY_POLL = 0.05
+REPORT_WITHIN = 0.05
+"""Seconds for which outcomes are gathered."""
+MAX_CAPACITY = 10_000
+HOLD_SECONDS = 1.0
+"""A worker asks for as much as it has lately handled in this time."""
+SEGMENTS_KEPT = 8
+_TURN = 0.005
+"""Seconds after which a runner lets others have the loop."""
+_SEGMENT_TRIES = 6
+
+_published = msgspec.json.Decoder(Published)
+
+
+class Hand:
+    """A ticket that this worker holds."""
+
+    def __init__(self, worker: QueueWorker, ticket: Ticket, base: Reading) -> None:
+        self._worker = worker
+        self.id = ticket.id
+        self.token = ticket.seq
+        self.visibility = ticket.visibility_ms / 1000
+        self.base = base
+        self.runs = ticket.runs
+        self.total = ticket.count
+        self.open = self.total
+        """Messages without an outcome."""
+        self.done: list[tuple[str, int]] = []
+        self.failed: list[Failure] = []
+        self.back: list[tuple[str, int]] = []
+        self.reported = 0
+        self.settled_first = False
+        """At most once: it was reported as done before anything was handled."""
+        self.extending: asyncio.Future[None] | None = None
+        self.extend_asked: Reading | None = None
+        self.lost = False
+
+    def remaining(self) -> float:
+        if self.lost:
+            return 0.0
+        passed = self._worker.clock.read().leader_elapsed(self.base)
+        return max(0.0, self.visibility * (1 - self._worker.drift) - passed)
+
+    async def extend(self) -> None:
+        await self._worker.extend(self)
+
+
+class _Held:
+    """A message in hand, until it has an outcome."""
+
+    __slots__ = ("hand", "index", "message", "segment")
+
+    def __init__(self, hand: Hand, message: Message, segment: str, index: int) -> None:
+        self.hand = hand
+        self.message = message
+        self.segment = segment
+        self.index = index
+
+
+class QueueWorker:
+    def __init__(
+        self,
+        store: Store,
+        producer: Producer,
+        *,
+        uid: str,
+        name: str,
+        settings: QueueSettings,
+        ledger: LedgerConfig,
+        clock: Clock,
+        draw_id: NewId,
+        handler: Handler | None = None,
+        batch_handler: BatchHandler | None = None,
+        batch_size: int = 100,
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        auto_extend: bool = False,
+        blocking: Blocking = Blocking.THREAD,
+        executor: Executor | None = None,
+        decode: Callable[[bytes], Any] | None = None,
+        on_result: Callable[[Message, Any], Any] | None = None,
+        emit: Callable[[str, Any], None] = lambda what, event: None,
+    ) -> None:
+        self.store = store
+        self.uid = uid
+        self.clock = clock
+        self.drift = ledger.drift
+        self._producer = producer
+        self._name = name
+        self._settings = settings
+        self._handler = handler
+        self._batch_handler = batch_handler
+        self._batch_size = batch_size
+        self._concurrency = concurrency
+        self._prefetch = prefetch
+        self._auto_extend = auto_extend
+        self._blocking = blocking
+        self._executor = executor
+        self._decode = decode if decode is not None else msgspec.json.Decoder().decode
+        self._on_result = on_result
+        self._emit = emit
+        called = handler if handler is not None else batch_handler
+        assert called is not None
+        self._plain = not _is_async(called)
+        self.tail = Tail(store, config=ledger, clock=clock)
+        self._hands: dict[str, Hand] = {}
+        self._ready: deque[list[_Held]] = deque()
+        """Groups of messages that are handled one after the other; most are of one."""
+        self._ready_messages = 0
+        self._running: dict[asyncio.Task[Any], list[_Held]] = {}
+        self._waiting = asyncio.Event()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._fetching: set[asyncio.Task[None]] = set()
+        self._changed: set[str] = set()
+        """Tickets with something to report."""
+        self._report_due = asyncio.Event()
+        self._reporting = 0
+        self._settling: set[asyncio.Task[None]] = set()
+        self._announced: int | None = None
+        self._rejoin = False
+        self._capacity = prefetch if prefetch is not None else max(2 * concurrency, 20)
+        self._rate_since = clock.read()
+        self._rate_count = 0
+        self._last_sent: Reading | None = None
+        self._segments: OrderedDict[str, asyncio.Future[Segment]] = OrderedDict()
+        self._draining = False
+        self._poll_now = asyncio.Event()
+        self._idle_poll = max(FASTEST_POLL, 3600.0 / settings.idle_budget)
+        self._last_activity = clock.read()
+        self.counts: Counter[str] = Counter()
+
+    # Life
+
+    async def start(self) -> None:
+        await self.tail.start()
+        self._producer.learn(self.tail.position - 1, self.clock.read())
+        self._rejoin = True
+        spawn = asyncio.get_running_loop().create_task
+        self._tasks = [spawn(self._follow()), spawn(self._report_on())]
+        self._tasks += [spawn(self._run()) for _ in range(self._concurrency)]
+
+    async def stop(self, within: float) -> None:
+        """Finish what runs, give back the rest, and say goodbye; all of it within so many seconds."""
+        self._draining = True
+        began = self.clock.read()
+        for group in list(self._ready):
+            for held in group:
+                self._finish(held, "back")
+        self._ready.clear()
+        self._ready_messages = 0
+
+        def left() -> float:
+            return within - self.clock.read().leader_elapsed(began)
+
+        while self._running and left() > 0:
+            await self.clock.sleep(min(0.02, max(0.0, left())))
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for group in self._running.values():
+            for held in group:
+                self._finish(held, "interrupted")
+        note = self._note(leaving=True)
+        if note is not None:
+            try:
+                async with asyncio.timeout(max(1.0, left())):
+                    await self._submit(note)
+            except (TimeoutError, StoreError, LedgerError) as error:
+                _log.warning("worker %r could not say goodbye, and its tickets lapse: %s", self._name, error)
+        for task in [*self._fetching, *self._settling]:
+            task.cancel()
+
+    async def abandon(self) -> None:
+        """Stop at once, telling nobody: what is in hand lapses."""
+        for task in [*self._tasks, *self._fetching, *self._settling]:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # Reading along
+
+    def nudge(self) -> None:
+        """Something may have happened."""
+        self._poll_now.set()
+
+    def take(self, entry: LogEntry) -> None:
+        """An entry that this process wrote itself: no poll is needed, if it is the next one.
+
+        Its tickets count from the last poll that saw nothing, as everybody's do: when it landed is not known.
+        """
+        base = self.tail.absent_since
+        if base is not None and entry.seq == self.tail.position and not self._draining:
+            self._took(entry, base)
+
+    def _took(self, entry: LogEntry, base: Reading) -> None:
+        self._producer.learn(entry.seq, base)
+        if self.tail.took(entry):
+            self._heed(entry, base)
+
+    async def _follow(self) -> None:
+        pause = FASTEST_POLL
+        failures = 0
+        while True:
+            try:
+                found = await self._poll()
+                failures = 0
+            except StoreError as error:
+                failures += 1
+                self.counts["store_errors"] += 1
+                _log.warning("the log of a queue could not be read: %s", error)
+                await self.clock.sleep(min(5.0, 0.2 * 2.0 ** min(failures, 5)))
+                continue
+            except LedgerError as error:
+                _log.error("the log of a queue cannot be followed: %s", error)
+                await self.clock.sleep(10.0)
+                continue
+            if found:
+                pause = FASTEST_POLL
+                continue
+            busy = self._hands or self.clock.read().leader_elapsed(self._last_activity) < 1.0
+            pause = BUSY_POLL if busy else min(self._idle_poll, pause * 1.5)
+            await either(self._poll_now, self.clock, pause)
+            self._poll_now.clear()
+
+    async def _poll(self) -> bool:
+        base = self.tail.absent_since
+        assert base is not None
+        entry = await self.tail.poll()
+        if entry is Resync.LOST:
+            self.counts["resyncs"] += 1
+            _log.warning("worker %r fell behind the log, and begins anew at its end", self._name)
+            await self.tail.start()
+            self._rejoin = True
+            self._report_due.set()
+            return True
+        if entry is None:
+            return False
+        assert isinstance(entry, LogEntry)
+        self._took(entry, base)
+        return True
+
+    def _heed(self, entry: LogEntry, base: Reading) -> None:
+        if entry.events == b"null":
+            return
+        published = _published.decode(entry.events)
+        # `shift` gives a worker more time than it counts on: nothing to do.
+        for settled in published.settled:
+            hand = self._hands.get(settled.ticket)
+            if hand is not None and settled.deadline_ms:
+                hand.base = base
+                hand.extend_asked = None
+                if hand.extending is not None and not hand.extending.done():
+                    hand.extending.set_result(None)
+        for lapsed in published.lapsed:
+            hand = self._hands.get(lapsed.ticket)
+            if hand is not None:
+                hand.lost = True
+        for ticket in published.tickets:
+            if ticket.uid == self.uid and ticket.id not in self._hands:
+                self._accept(ticket, base)
+
+    def _accept(self, ticket: Ticket, base: Reading) -> None:
+        hand = Hand(self, ticket, base)
+        self._hands[ticket.id] = hand
+        self._last_activity = self.clock.read()
+        self.counts["tickets"] += 1
+        task = asyncio.get_running_loop().create_task(self._fetch(hand))
+        self._fetching.add(task)
+        task.add_done_callback(self._fetching.discard)
+
+    # Fetching
+
+    async def _fetch(self, hand: Hand) -> None:
+        chains: dict[str, list[_Held]] = {}
+        if self._settings.delivery is Delivery.AT_MOST_ONCE and not await self._settle_first(hand):
+            return
+        for run in hand.runs:
+            try:
+                segment = await self._segment(run.segment)
+                messages = list(self._open(hand, run, segment))
+            except (StoreError, Unreadable) as error:
+                gone = isinstance(error, NotFound | Unreadable)
+                for index in range(run.low, run.high):
+                    self._fail(hand, run.segment, index, f"its body cannot be read: {error}", gone)
+                continue
+            if self._draining:
+                for held in messages:
+                    self._finish(held, "back")
+            elif run.key:
+                chain = chains.setdefault(run.key, [])
+                if not chain:
+                    self._ready.append(chain)
+                chain.extend(messages)
+                self._ready_messages += len(messages)
+            else:
+                self._ready.extend([held] for held in messages)
+                self._ready_messages += len(messages)
+        self._waiting.set()
+
+    async def _settle_first(self, hand: Hand) -> bool:
+        """At most once: what cannot be settled in time is not begun."""
+        hand.settled_first = True
+        note = WorkerNote(self.uid, self._name, self._now_capacity(), outcomes=[Outcome(hand.id, all_done=True)])
+        try:
+            await self._submit(note)
+        except (StoreError, LedgerError) as error:
+            _log.warning("a ticket was given up, since it could not be settled first: %s", error)
+            self._hands.pop(hand.id, None)
+            return False
+        if hand.remaining() <= 0:
+            self.counts["late"] += hand.total
+            self._hands.pop(hand.id, None)
+            return False
+        return True
+
+    async def _segment(self, name: str) -> Segment:
+        found = self._segments.get(name)
+        if found is None:
+            found = self._segments[name] = asyncio.ensure_future(self._get_segment(name))
+            while len(self._segments) > SEGMENTS_KEPT:
+                self._segments.popitem(last=False)
+        else:
+            self._segments.move_to_end(name)
+        try:
+            return await asyncio.shield(found)
+        except BaseException:
+            if found.done():
+                self._segments.pop(name, None)
+            raise
+
+    async def _get_segment(self, name: str) -> Segment:
+        for last in (*([False] * (_SEGMENT_TRIES - 1)), True):
+            try:
+                stored = await self.store.get(SEGMENTS + name)
+                assert isinstance(stored, Stored)
+                return Segment(stored.body)
+            except NotFound:
+                raise
+            except StoreError:
+                if last:
+                    raise
+                await self.clock.sleep(0.5)
+        raise AssertionError("unreachable")
+
+    def _open(self, hand: Hand, run: Run, segment: Segment) -> list[_Held]:
+        found = []
+        attempt, name, key = run.attempt, run.segment, run.key or None
+        index = run.low
+        for held in segment.messages(run.low, run.high):
+            body: Any = held.body
+            options = held.options
+            if not options.raw:
+                try:
+                    body = self._decode(body)
+                except Exception as error:
+                    self._fail(hand, name, index, f"its body cannot be read: {error}", final=True)
+                    index += 1
+                    continue
+            message = Message(_id(held), body, attempt, options.headers, key, held.modified_ms, hand, name, index)
+            found.append(_Held(hand, message, name, index))
+            index += 1
+        return found
+
+    # Handling
+
+    async def _run(self) -> None:
+        """One of `concurrency` runners. It takes what is ready, and lets others have the loop now and then."""
+        task = asyncio.current_task()
+        assert task is not None
+        ready, running, handler = self._ready, self._running, self._handler
+        turn = self.clock.read()
+        handled = 0
+        while True:
+            if not ready:
+                self._waiting.clear()
+                await self._waiting.wait()
+                turn = self.clock.read()
+                continue
+            if self._batch_handler is not None:
+                await self._run_batch(task)
+                continue
+            group = ready.popleft()
+            running[task] = group
+            assert handler is not None
+            for place, held in enumerate(group):
+                self._ready_messages -= 1
+                message = held.message
+                if held.hand.lost or (place == 0 and handled % 64 == 0 and held.hand.remaining() <= 0):
+                    self._finish(held, "expired")
+                    continue
+                try:
+                    if self._plain:
+                        result = await self._call_plain(handler, message)
+                    else:
+                        result = await handler(message)
+                except asyncio.CancelledError:
+                    raise
+                except Exception as error:
+                    self._failed(held, error)
+                    rest = group[place + 1 :]
+                    if rest and message.ordering_key is not None:
+                        self._ready_messages -= len(rest)
+                        for other in rest:
+                            self._finish(other, "back")
+                        break
+                else:
+                    if self._on_result is not None:
+                        await self._on_result(message, result)
+                    self._finish(held, "done")
+                handled += 1
+            running.pop(task, None)
+            if handled % 16 == 0:
+                now = self.clock.read()
+                if now.leader_elapsed(turn) >= _TURN:
+                    await self.clock.sleep(0)
+                    turn = self.clock.read()
+
+    async def _run_batch(self, task: asyncio.Task[Any]) -> None:
+        batch: list[_Held] = []
+        while self._ready and len(batch) < self._batch_size:
+            group = self._ready[0]
+            if batch and len(batch) + len(group) > self._batch_size:
+                break
+            batch += self._ready.popleft()
+        self._ready_messages -= len(batch)
+        batch = [held for held in batch if not self._drop_if_lost(held)]
+        if not batch:
+            return
+        self._running[task] = batch
+        messages = [held.message for held in batch]
+        assert self._batch_handler is not None
+        try:
+            if self._plain:
+                await self._call_plain(self._batch_handler, messages)
+            else:
+                await self._batch_handler(messages)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            for held in batch:
+                self._failed(held, error)
+        else:
+            for held in batch:
+                self._finish(held, "done")
+        self._running.pop(task, None)
+        await self.clock.sleep(0)
+
+    def _drop_if_lost(self, held: _Held) -> bool:
+        if held.hand.remaining() > 0:
+            return False
+        self._finish(held, "expired")
+        return True
+
+    async def _call_plain(self, handler: Callable[[Any], Any], argument: Any) -> Any:
+        if self._blocking is Blocking.INLINE:
+            return handler(argument)
+        if self._blocking is Blocking.PROCESS:
+            argument = _portable(argument)
+        result = await asyncio.get_running_loop().run_in_executor(self._executor, functools.partial(handler, argument))
+        return await result if inspect.isawaitable(result) else result
+
+    def _failed(self, held: _Held, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        self._fail(held.hand, held.segment, held.index, text, isinstance(error, Reject))
+
+    def _fail(self, hand: Hand, segment: str, index: int, error: str, final: bool) -> None:
+        self.counts["failed"] += 1
+        if not hand.settled_first:
+            hand.failed.append(Failure(segment, index, error[:MAX_ERROR_CHARACTERS], final))
+        self._closed(hand)
+
+    def _finish(self, held: _Held, how: str) -> None:
+        hand = held.hand
+        if how == "done":
+            self._rate_count += 1
+            hand.done.append((held.segment, held.index))
+        elif how == "back":
+            hand.back.append((held.segment, held.index))
+        elif how == "interrupted":
+            hand.failed.append(Failure(held.segment, held.index, "its worker was stopped before it was done"))
+        self._closed(hand)
+
+    def _closed(self, hand: Hand) -> None:
+        hand.open -= 1
+        if hand.id not in self._changed:
+            self._changed.add(hand.id)
+            self._report_due.set()
+
+    # Reporting
+
+    async def _report_on(self) -> None:
+        """Gather outcomes for a moment, or until half of what is held is done, and send them."""
+        while True:
+            await self._wait_for_outcomes()
+            note = self._note()
+            if note is None:
+                continue
+            task = asyncio.get_running_loop().create_task(self._send(note))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+            if len(self._settling) >= 4:
+                await asyncio.wait(list(self._settling), return_when=asyncio.FIRST_COMPLETED)
+
+    async def _wait_for_outcomes(self) -> None:
+        settings = self._settings
+        while not self._rejoin:
+            now = self.clock.read()
+            if self._changed:
+                hurry = self._ready_messages == 0 and not any(
+                    self._hands[each].open for each in self._changed if each in self._hands
+                )
+                await self.clock.sleep(0.005 if hurry else REPORT_WITHIN)
+                return
+            silent = settings.presence
+            if self._last_sent is not None:
+                silent -= now.follower_elapsed(self._last_sent)
+            if silent <= 0 or self._to_extend():
+                return
+            await either(self._report_due, self.clock, min(silent, settings.visibility_timeout / 8, 5.0))
+            self._report_due.clear()
+
+    def _to_extend(self) -> list[Hand]:
+        """Tickets that run out while there is still work on them."""
+        found = []
+        for hand in self._hands.values():
+            if hand.open and not hand.lost and not hand.settled_first and hand.remaining() < hand.visibility / 2:
+                if hand.extend_asked is not None and (
+                    self.clock.read().leader_elapsed(hand.extend_asked) < hand.visibility / 8
+                ):
+                    continue
+                if self._auto_extend:
+                    found.append(hand)
+        return found
+
+    def _note(self, leaving: bool = False) -> WorkerNote | None:
+        outcomes = []
+        now = self.clock.read()
+        for ticket_id in sorted(self._changed):
+            hand = self._hands.get(ticket_id)
+            if hand is not None:
+                outcomes.append(self._outcome(hand))
+        self._changed.clear()
+        for hand in self._to_extend():
+            hand.extend_asked = now
+            outcomes.append(Outcome(hand.id, extend=True))
+        for hand in self._hands.values():
+            if hand.extending is not None and hand.extend_asked is None and not hand.extending.done():
+                hand.extend_asked = now
+                outcomes.append(Outcome(hand.id, extend=True))
+        rejoin, self._rejoin = self._rejoin, False
+        self._last_sent = now
+        return WorkerNote(
+            self.uid,
+            self._name,
+            0 if leaving else self._now_capacity(),
+            leaving,
+            self.tail.position if rejoin else 0,
+            [hand.id for hand in self._hands.values()] if rejoin else [],
+            [outcome for outcome in outcomes if outcome is not None],
+        )
+
+    def _outcome(self, hand: Hand) -> Outcome:
+        done, failed, back = hand.done, hand.failed, hand.back
+        hand.done, hand.failed, hand.back = [], [], []
+        if hand.open <= 0:
+            self._hands.pop(hand.id, None)
+        if len(done) == hand.total:
+            outcome = Outcome(hand.id, all_done=True)
+        else:
+            outcome = Outcome(hand.id, False, _pieces(done), failed, _pieces(back))
+        hand.reported += len(done) + len(failed) + len(back)
+        return outcome
+
+    def _now_capacity(self) -> int:
+        """How much it can hold: what it handles in a second, by its own experience; twice as much at most as before."""
+        if self._draining:
+            return 0
+        if self._prefetch is not None:
+            return self._prefetch
+        now = self.clock.read()
+        passed = now.leader_elapsed(self._rate_since)
+        if passed >= 0.1 and self._rate_count:
+            rate = self._rate_count / passed
+            wanted = max(2 * self._concurrency, 20, int(rate * HOLD_SECONDS))
+            self._capacity = min(MAX_CAPACITY, max(self._capacity // 2, min(wanted, 4 * self._capacity)))
+            self._rate_since, self._rate_count = now, 0
+        return self._capacity
+
+    async def _send(self, note: WorkerNote) -> None:
+        try:
+            await self._submit(note)
+        except (StoreError, LedgerError) as error:
+            # The tickets lapse, and their messages are handled again.
+            self.counts["reports_lost"] += 1
+            _log.warning("what became of some messages could not be reported, and they will come again: %s", error)
+            self._rejoin = True
+
+    async def _submit(self, note: WorkerNote) -> None:
+        bases = [(hand, outcome) for outcome in note.outcomes if (hand := self._hands.get(outcome.ticket)) is not None]
+        await self._producer.submit(note, 200 + 60 * sum(_weight(outcome) for outcome in note.outcomes))
+        self.counts["reports"] += 1
+        for hand, outcome in bases:
+            if not outcome.extend and hand.remaining() <= 0:
+                self.counts["late"] += _weight(outcome)
+
+    async def extend(self, hand: Hand) -> None:
+        if hand.extending is None or hand.extending.done():
+            hand.extending = asyncio.get_running_loop().create_future()
+            hand.extend_asked = None
+            self._changed.add(hand.id)
+            self._report_due.set()
+        await asyncio.shield(hand.extending)
+
+    @property
+    def holding(self) -> int:
+        """Messages in hand without an outcome."""
+        return sum(hand.open for hand in self._hands.values())
+
+
+async def either(event: asyncio.Event, clock: Clock, seconds: float) -> None:
+    """Wait until the event is set, or so long."""
+    if event.is_set():
+        return
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(_sleep(clock, seconds)), loop.create_task(_set(event))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _sleep(clock: Clock, seconds: float) -> None:
+    await clock.sleep(seconds)
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _weight(outcome: Outcome) -> int:
+    return 1 + len(outcome.done) + len(outcome.failed) + len(outcome.back)
+
+
+def _id(held: Held) -> str:
+    return f"{held.uid}-{held.number}-{held.index}"
+
+
+def _pieces(places: list[tuple[str, int]]) -> list[Piece]:
+    """Side by side, as one piece."""
+    pieces: list[Piece] = []
+    places.sort()
+    for segment, index in places:
+        if pieces and pieces[-1].segment == segment and pieces[-1].high == index:
+            pieces[-1] = Piece(segment, pieces[-1].low, index + 1)
+        else:
+            pieces.append(Piece(segment, index, index + 1))
+    return pieces
+
+
+def _is_async(function: Any) -> bool:
+    call = function.__call__ if callable(function) and not inspect.isroutine(function) else function
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _portable(argument: Any) -> Any:
+    """For another process: what can be pickled. Extending is for handlers that run in this one."""
+    if isinstance(argument, list):
+        return [_portable(each) for each in argument]
+    return argument
