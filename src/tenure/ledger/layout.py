@@ -17,7 +17,7 @@ SEGMENTS = "seg/"
 DAMAGED = "damaged/"
 
 MAX_NAME_CHARACTERS = 64
-MAX_SEQ = 10**19 - 1
+MAX_SEQ = 10**18
 MAX_NUMBER = 10**10 - 1
 
 _INBOX_NAME = re.compile(r"inbox/(\d{20})-([A-Za-z0-9\-]{1,64})-(\d{10})")

@@ -85,8 +85,8 @@ class LedgerState:
             )
         self.begin(entry.epoch, entry.machine, stamp)
         try:
-            if entry.events != b"null":
-                self.machine.apply(bytes(entry.events), stamp)
+            if (events := entry.decided) is not None:
+                self.machine.apply(events, stamp)
         except Exception as error:
             raise LedgerHalted(f"entry {entry.seq} could not be applied: {error!r}") from error
         self.conclude(entry)

@@ -49,6 +49,12 @@ class LogEntry(Record, frozen=True, kw_only=True, rename="camel", tag_field="ten
     events: msgspec.Raw = NOTHING
     """What the plugin decided."""
 
+    @property
+    def decided(self) -> bytes | None:
+        """`events`, if there are any."""
+        events = bytes(self.events)
+        return None if events == b"null" else events
+
 
 class Chunk(msgspec.Struct, frozen=True, rename="camel"):
     key: Text

@@ -207,4 +207,4 @@ class Leading:
 
 def _messages(tick: Tick) -> int:
     assert tick.entry is not None
-    return max(tick.folded, len(tick.entry.events) // 8)
+    return max(tick.folded, len(memoryview(tick.entry.events)) // 8)

@@ -284,9 +284,10 @@ class QueueWorker:
         return True
 
     def _heed(self, entry: LogEntry, base: Reading) -> None:
-        if entry.events == b"null":
+        events = entry.decided
+        if events is None:
             return
-        published = _published.decode(entry.events)
+        published = _published.decode(events)
         # `shift` gives a worker more time than it counts on: nothing to do.
         for settled in published.settled:
             hand = self._hands.get(settled.ticket)
