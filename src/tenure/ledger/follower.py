@@ -51,11 +51,10 @@ class Tail:
         entry = await read_entry(self._store, position)
         if self.position != position:
             return None
+        if self._clock.read().leader_elapsed(self.absent_since) >= self._config.trusted_for:
+            return Resync.LOST  # what is there may be a ghost, and what is not there may have been trimmed
         if entry is None:
             self.absent_since = sent
-            return None
-        if self._clock.read().leader_elapsed(self.absent_since) >= self._config.trusted_for:
-            return Resync.LOST
         return entry
 
     def took(self, entry: LogEntry) -> bool:

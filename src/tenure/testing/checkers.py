@@ -183,6 +183,8 @@ class Checkers:
     # Requests
 
     def _requested(self, host: str, verb: str, key: str, now: float) -> None:
+        if not key.startswith(self._cluster.folder):
+            return  # what plugins send is theirs to bound
         window = int(now / self._beat)
         current, count = self._window.get(host, (window, 0))
         count = count + 1 if current == window else 1

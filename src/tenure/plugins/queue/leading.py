@@ -11,7 +11,7 @@ from tenure.coordinator.events import NamedEvent
 from tenure.coordinator.lead import Lead
 from tenure.database.time import StoreTime
 from tenure.entropy import NewId, Random
-from tenure.errors import LedgerError, StoreError
+from tenure.errors import LeadershipLost, LedgerError, StoreError
 from tenure.ledger import LedgerConfig, LedgerTerm, LogEntry, Tick
 from tenure.ledger.layout import SEGMENTS
 from tenure.ledger.leader import Overtaken
@@ -24,9 +24,6 @@ from tenure.store import Store
 
 _log = logging.getLogger("tenure.queue")
 
-FASTEST_TICK = 0.02
-BUSY_TICK = 0.1
-"""Under load: so that each entry holds many messages, and costs few requests for each."""
 BUSY_FROM = 500
 """Messages or more in one tick are load."""
 AWAKE = 5.0
@@ -68,7 +65,7 @@ class Leading:
         self.clerk: QueueClerk | None = None
         self.term: LedgerTerm | None = None
         self.halted: str | None = None
-        self._idle_tick = max(FASTEST_TICK, 3600.0 / settings.idle_budget)
+        self._idle_tick = max(settings.tick_interval, 3600.0 / settings.idle_budget)
         self._results_swept = clock.read()
 
     @property
@@ -82,6 +79,9 @@ class Leading:
         while True:
             try:
                 await self._lead_once()
+            except LeadershipLost as error:
+                _log.info("a queue is left to the next leader: %s", error)
+                return
             except Overtaken as error:
                 _log.info("%s", error)
             except StoreError as error:
@@ -129,7 +129,8 @@ class Leading:
             cleaning.cancel()
 
     async def _tick_on(self, term: LedgerTerm, clerk: QueueClerk) -> None:
-        pause, awake = FASTEST_TICK, self._clock.read()
+        settings = self._settings
+        pause, awake = settings.tick_interval, self._clock.read()
         failures = 0
         while True:
             self._bell.clear()
@@ -147,9 +148,9 @@ class Leading:
             if tick.entry is not None or clerk.machine.in_flight_count:
                 awake = now
             if tick.entry is not None:
-                pause = BUSY_TICK if _messages(tick) >= BUSY_FROM else FASTEST_TICK
+                pause = settings.load_interval if _messages(tick) >= BUSY_FROM else settings.tick_interval
             elif now.leader_elapsed(awake) < AWAKE:
-                pause = min(BUSY_TICK, pause * 1.2)
+                pause = min(max(settings.load_interval, settings.tick_interval), pause * 1.2)
             else:
                 pause = min(self._idle_tick, pause * 1.3)
             await self._rest(clerk, pause, tick)

@@ -95,6 +95,8 @@ class S3QueuePlugin(CoordinatorPlugin):
         self._leading: Leading | None = None
         self._bell = asyncio.Event()
         self._alive: frozenset[str] | None = None
+        self.acked: Callable[[Any, Any], None] | None = None
+        """Told of each report that became durable in time; for tests."""
 
     @property
     def default_name(self) -> str:
@@ -426,6 +428,7 @@ class S3QueuePlugin(CoordinatorPlugin):
             batch_handler=batch_handler,
             executor=self._executor,
             decode=msgspec.json.Decoder(self._schema).decode if self._schema is not None else None,
+            on_acked=self.acked,
             on_result=self._keep_result if self.settings.result_retention else None,
             **options,
         )

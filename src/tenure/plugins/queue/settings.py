@@ -67,6 +67,12 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_message_bytes: int = MAX_MESSAGE_BYTES
     idle_budget: float = 3600.0
     """Requests per hour that a process may spend while nothing happens."""
+    tick_interval: float = 0.02
+    """The leader's shortest pause between two entries ..."""
+    load_interval: float = 0.1
+    """... and under load: so that each holds many messages, and costs few requests for each."""
+    poll_interval: float = 0.05
+    """How often a worker looks for tickets while there is work."""
     margin: float = 3.0
     """Between a worker's deadline and the leader's: clocks of the store as two processes see them, and slow writes."""
     presence: float = 15.0
@@ -84,6 +90,9 @@ def checked(settings: QueueSettings) -> QueueSettings:
         "rate_limit": (0.0, 1e9),
         "result_retention": (0.0, 365 * _DAY),
         "idle_budget": (12.0, 1e7),
+        "tick_interval": (0.001, 60.0),
+        "load_interval": (0.001, 60.0),
+        "poll_interval": (0.001, 60.0),
         "margin": (0.0, 3600.0),
         "presence": (1.0, 3600.0),
     }

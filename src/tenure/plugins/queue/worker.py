@@ -40,14 +40,15 @@ from tenure.store import Store, Stored
 
 _log = logging.getLogger("tenure.queue")
 
-FASTEST_POLL = 0.02
-BUSY_POLL = 0.05
 REPORT_WITHIN = 0.05
 """Seconds for which outcomes are gathered."""
 MAX_CAPACITY = 10_000
 HOLD_SECONDS = 1.0
 """A worker asks for as much as it has lately handled in this time."""
 SEGMENTS_KEPT = 8
+_SOON = 0.003
+_REPORTS_AT_ONCE = 4
+_LEAST_CAPACITY = 20
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
 _SEGMENT_TRIES = 6
@@ -71,7 +72,6 @@ class Hand:
         self.done: list[tuple[str, int]] = []
         self.failed: list[Failure] = []
         self.back: list[tuple[str, int]] = []
-        self.reported = 0
         self.settled_first = False
         """At most once: it was reported as done before anything was handled."""
         self.extending: asyncio.Future[None] | None = None
@@ -88,16 +88,21 @@ class Hand:
         await self._worker.extend(self)
 
 
+class TicketLost(LedgerError):
+    """The time for a message is over."""
+
+
 class _Held:
     """A message in hand, until it has an outcome."""
 
-    __slots__ = ("hand", "index", "message", "segment")
+    __slots__ = ("closed", "hand", "index", "message", "segment")
 
     def __init__(self, hand: Hand, message: Message, segment: str, index: int) -> None:
         self.hand = hand
         self.message = message
         self.segment = segment
         self.index = index
+        self.closed = False
 
 
 class QueueWorker:
@@ -122,6 +127,7 @@ class QueueWorker:
         executor: Executor | None = None,
         decode: Callable[[bytes], Any] | None = None,
         on_result: Callable[[Message, Any], Any] | None = None,
+        on_acked: Callable[[Hand, Outcome], None] | None = None,
         emit: Callable[[str, Any], None] = lambda what, event: None,
     ) -> None:
         self.store = store
@@ -141,6 +147,7 @@ class QueueWorker:
         self._executor = executor
         self._decode = decode if decode is not None else msgspec.json.Decoder().decode
         self._on_result = on_result
+        self._on_acked = on_acked
         self._emit = emit
         called = handler if handler is not None else batch_handler
         assert called is not None
@@ -157,18 +164,19 @@ class QueueWorker:
         self._changed: set[str] = set()
         """Tickets with something to report."""
         self._report_due = asyncio.Event()
-        self._reporting = 0
+        self._unsettled: Counter[str] = Counter()
+        """Tickets whose reports are under way."""
         self._settling: set[asyncio.Task[None]] = set()
         self._announced: int | None = None
         self._rejoin = False
-        self._capacity = prefetch if prefetch is not None else max(2 * concurrency, 20)
+        self._capacity = prefetch if prefetch is not None else max(2 * concurrency, _LEAST_CAPACITY)
         self._rate_since = clock.read()
         self._rate_count = 0
         self._last_sent: Reading | None = None
         self._segments: OrderedDict[str, asyncio.Future[Segment]] = OrderedDict()
         self._draining = False
         self._poll_now = asyncio.Event()
-        self._idle_poll = max(FASTEST_POLL, 3600.0 / settings.idle_budget)
+        self._idle_poll = max(settings.poll_interval, 3600.0 / settings.idle_budget)
         self._last_activity = clock.read()
         self.counts: Counter[str] = Counter()
 
@@ -197,22 +205,26 @@ class QueueWorker:
 
         while self._running and left() > 0:
             await self.clock.sleep(min(0.02, max(0.0, left())))
-        for task in self._tasks:
+        for task in [*self._tasks, *self._fetching]:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait([*self._tasks, *self._fetching])
         for group in self._running.values():
             for held in group:
-                self._finish(held, "interrupted")
-        note = self._note(leaving=True)
-        if note is not None:
-            try:
-                async with asyncio.timeout(max(1.0, left())):
-                    await self._submit(note)
-            except (TimeoutError, StoreError, LedgerError) as error:
-                _log.warning("worker %r could not say goodbye, and its tickets lapse: %s", self._name, error)
-        for task in [*self._fetching, *self._settling]:
-            task.cancel()
+                if not held.closed:
+                    self._finish(held, "interrupted")
+        self._running.clear()
+        if self._settling:
+            await asyncio.wait(list(self._settling), timeout=max(0.5, left()))
+        if self._settling:
+            # Whoever said goodbye now would give back what these reports, still under way, say was done.
+            _log.warning("worker %r left without saying goodbye: its last reports are not through", self._name)
+            return
+        try:
+            async with asyncio.timeout(max(1.0, left())):
+                await self._send(*self._collect(leaving=True))
+        except TimeoutError:
+            _log.warning("worker %r could not say goodbye, and its tickets lapse", self._name)
 
     async def abandon(self) -> None:
         """Stop at once, telling nobody: what is in hand lapses."""
@@ -242,7 +254,7 @@ class QueueWorker:
             self._heed(entry, base)
 
     async def _follow(self) -> None:
-        pause = FASTEST_POLL
+        pause = self._settings.poll_interval
         failures = 0
         while True:
             try:
@@ -259,10 +271,10 @@ class QueueWorker:
                 await self.clock.sleep(10.0)
                 continue
             if found:
-                pause = FASTEST_POLL
+                pause = self._settings.poll_interval
                 continue
             busy = self._hands or self.clock.read().leader_elapsed(self._last_activity) < 1.0
-            pause = BUSY_POLL if busy else min(self._idle_poll, pause * 1.5)
+            pause = self._settings.poll_interval if busy else min(self._idle_poll, pause * 1.5)
             await either(self._poll_now, self.clock, pause)
             self._poll_now.clear()
 
@@ -347,13 +359,13 @@ class QueueWorker:
         hand.settled_first = True
         note = WorkerNote(self.uid, self._name, self._now_capacity(), outcomes=[Outcome(hand.id, all_done=True)])
         try:
-            await self._submit(note)
+            await self._producer.submit(note, 200)
         except (StoreError, LedgerError) as error:
             _log.warning("a ticket was given up, since it could not be settled first: %s", error)
             self._hands.pop(hand.id, None)
             return False
         if hand.remaining() <= 0:
-            self.counts["late"] += hand.total
+            self.counts["late"] += 1
             self._hands.pop(hand.id, None)
             return False
         return True
@@ -505,6 +517,7 @@ class QueueWorker:
         return await result if inspect.isawaitable(result) else result
 
     def _failed(self, held: _Held, error: Exception) -> None:
+        held.closed = True
         text = f"{type(error).__name__}: {error}"
         self._fail(held.hand, held.segment, held.index, text, isinstance(error, Reject))
 
@@ -515,6 +528,7 @@ class QueueWorker:
         self._closed(hand)
 
     def _finish(self, held: _Held, how: str) -> None:
+        held.closed = True
         hand = held.hand
         if how == "done":
             self._rate_count += 1
@@ -534,90 +548,72 @@ class QueueWorker:
     # Reporting
 
     async def _report_on(self) -> None:
-        """Gather outcomes for a moment, or until half of what is held is done, and send them."""
+        """Gather outcomes for a moment, and send them; several reports may be under way."""
         while True:
             await self._wait_for_outcomes()
-            note = self._note()
-            if note is None:
-                continue
-            task = asyncio.get_running_loop().create_task(self._send(note))
+            task = asyncio.get_running_loop().create_task(self._send(*self._collect()))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
-            if len(self._settling) >= 4:
+            if len(self._settling) >= _REPORTS_AT_ONCE:
                 await asyncio.wait(list(self._settling), return_when=asyncio.FIRST_COMPLETED)
 
     async def _wait_for_outcomes(self) -> None:
-        settings = self._settings
         while not self._rejoin:
-            now = self.clock.read()
             if self._changed:
-                hurry = self._ready_messages == 0 and not any(
-                    self._hands[each].open for each in self._changed if each in self._hands
-                )
-                await self.clock.sleep(0.005 if hurry else REPORT_WITHIN)
+                # With nothing left to do, the leader should know soon: it has more.
+                idle = not self._ready_messages and not self._running
+                await self.clock.sleep(_SOON if idle else REPORT_WITHIN)
                 return
-            silent = settings.presence
+            silent = self._settings.presence
             if self._last_sent is not None:
-                silent -= now.follower_elapsed(self._last_sent)
-            if silent <= 0 or self._to_extend():
+                silent -= self.clock.read().follower_elapsed(self._last_sent)
+            if silent <= 0 or any(self._runs_out(hand) for hand in self._hands.values()):
                 return
-            await either(self._report_due, self.clock, min(silent, settings.visibility_timeout / 8, 5.0))
+            await either(self._report_due, self.clock, min(silent, self._settings.visibility_timeout / 8, 5.0))
             self._report_due.clear()
 
-    def _to_extend(self) -> list[Hand]:
-        """Tickets that run out while there is still work on them."""
-        found = []
-        for hand in self._hands.values():
-            if hand.open and not hand.lost and not hand.settled_first and hand.remaining() < hand.visibility / 2:
-                if hand.extend_asked is not None and (
-                    self.clock.read().leader_elapsed(hand.extend_asked) < hand.visibility / 8
-                ):
-                    continue
-                if self._auto_extend:
-                    found.append(hand)
-        return found
+    def _runs_out(self, hand: Hand) -> bool:
+        """Is it time to ask for more time?"""
+        if not self._auto_extend or not hand.open or hand.lost or hand.settled_first:
+            return False
+        return hand.extend_asked is None and hand.remaining() < hand.visibility / 2
 
-    def _note(self, leaving: bool = False) -> WorkerNote | None:
-        outcomes = []
+    def _collect(self, leaving: bool = False) -> tuple[WorkerNote, list[tuple[Hand, Outcome]]]:
+        """Everything that there is to report, as one note."""
+        reported: list[tuple[Hand, Outcome]] = []
         now = self.clock.read()
-        for ticket_id in sorted(self._changed):
-            hand = self._hands.get(ticket_id)
-            if hand is not None:
-                outcomes.append(self._outcome(hand))
-        self._changed.clear()
-        for hand in self._to_extend():
-            hand.extend_asked = now
-            outcomes.append(Outcome(hand.id, extend=True))
-        for hand in self._hands.values():
-            if hand.extending is not None and hand.extend_asked is None and not hand.extending.done():
+        for hand in list(self._hands.values()):
+            if hand.extend_asked is not None and now.leader_elapsed(hand.extend_asked) > hand.visibility / 4:
+                hand.extend_asked = None  # no answer came: ask again
+            wanted = self._runs_out(hand) or (hand.extending is not None and hand.extend_asked is None)
+            if wanted:
                 hand.extend_asked = now
-                outcomes.append(Outcome(hand.id, extend=True))
-        rejoin, self._rejoin = self._rejoin, False
+            if wanted or hand.id in self._changed:
+                reported.append((hand, self._outcome(hand, wanted)))
+        self._changed.clear()
+        since = self.tail.position if self._rejoin else 0
+        held = [*self._hands, *self._unsettled] if self._rejoin else []
+        self._rejoin = False
         self._last_sent = now
-        return WorkerNote(
-            self.uid,
-            self._name,
-            0 if leaving else self._now_capacity(),
-            leaving,
-            self.tail.position if rejoin else 0,
-            [hand.id for hand in self._hands.values()] if rejoin else [],
-            [outcome for outcome in outcomes if outcome is not None],
-        )
+        outcomes = [outcome for _, outcome in reported]
+        capacity = 0 if leaving else self._now_capacity()
+        return WorkerNote(self.uid, self._name, capacity, leaving, since, held, outcomes), reported
 
-    def _outcome(self, hand: Hand) -> Outcome:
+    def _outcome(self, hand: Hand, extend: bool) -> Outcome:
         done, failed, back = hand.done, hand.failed, hand.back
         hand.done, hand.failed, hand.back = [], [], []
         if hand.open <= 0:
-            self._hands.pop(hand.id, None)
+            del self._hands[hand.id]
+            if hand.extending is not None and not hand.extending.done():
+                hand.extending.cancel()
+        if hand.settled_first:
+            return Outcome(hand.id)
         if len(done) == hand.total:
-            outcome = Outcome(hand.id, all_done=True)
-        else:
-            outcome = Outcome(hand.id, False, _pieces(done), failed, _pieces(back))
-        hand.reported += len(done) + len(failed) + len(back)
-        return outcome
+            return Outcome(hand.id, all_done=True)
+        return Outcome(hand.id, False, _pieces(done), failed, _pieces(back), extend)
 
     def _now_capacity(self) -> int:
-        """How much it can hold: what it handles in a second, by its own experience; twice as much at most as before."""
+        """How much it can hold: what it handles in a second, by its own experience, and never suddenly more."""
         if self._draining:
             return 0
         if self._prefetch is not None:
@@ -626,29 +622,40 @@ class QueueWorker:
         passed = now.leader_elapsed(self._rate_since)
         if passed >= 0.1 and self._rate_count:
             rate = self._rate_count / passed
-            wanted = max(2 * self._concurrency, 20, int(rate * HOLD_SECONDS))
+            wanted = max(2 * self._concurrency, _LEAST_CAPACITY, int(rate * HOLD_SECONDS))
             self._capacity = min(MAX_CAPACITY, max(self._capacity // 2, min(wanted, 4 * self._capacity)))
             self._rate_since, self._rate_count = now, 0
         return self._capacity
 
-    async def _send(self, note: WorkerNote) -> None:
+    async def _send(self, note: WorkerNote, reported: list[tuple[Hand, Outcome]]) -> None:
+        for hand, _ in reported:
+            self._unsettled[hand.id] += 1
         try:
-            await self._submit(note)
+            await self._producer.submit(note, 200 + sum(map(_size, note.outcomes)))
         except (StoreError, LedgerError) as error:
             # The tickets lapse, and their messages are handled again.
             self.counts["reports_lost"] += 1
             _log.warning("what became of some messages could not be reported, and they will come again: %s", error)
             self._rejoin = True
-
-    async def _submit(self, note: WorkerNote) -> None:
-        bases = [(hand, outcome) for outcome in note.outcomes if (hand := self._hands.get(outcome.ticket)) is not None]
-        await self._producer.submit(note, 200 + 60 * sum(_weight(outcome) for outcome in note.outcomes))
+            self._report_due.set()
+            return
+        finally:
+            for hand, _ in reported:
+                self._unsettled[hand.id] -= 1
+                if not self._unsettled[hand.id]:
+                    del self._unsettled[hand.id]
         self.counts["reports"] += 1
-        for hand, outcome in bases:
-            if not outcome.extend and hand.remaining() <= 0:
-                self.counts["late"] += _weight(outcome)
+        for hand, outcome in reported:
+            if hand.settled_first:
+                continue
+            if hand.remaining() <= 0:
+                self.counts["late"] += 1
+            elif self._on_acked is not None:
+                self._on_acked(hand, outcome)
 
     async def extend(self, hand: Hand) -> None:
+        if hand.remaining() <= 0:
+            raise TicketLost(f"the time for ticket {hand.id} is over: its messages may be with another worker by now")
         if hand.extending is None or hand.extending.done():
             hand.extending = asyncio.get_running_loop().create_future()
             hand.extend_asked = None
@@ -683,8 +690,9 @@ async def _set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _weight(outcome: Outcome) -> int:
-    return 1 + len(outcome.done) + len(outcome.failed) + len(outcome.back)
+def _size(outcome: Outcome) -> int:
+    """About so many bytes."""
+    return 64 * (1 + len(outcome.done) + len(outcome.back)) + sum(96 + len(each.error) for each in outcome.failed)
 
 
 def _id(held: Held) -> str:
