@@ -22,7 +22,7 @@
     │   └── SchemaTooNew              the bucket was written by a newer tenure
     ├── LedgerError                   what a plugin decided, and what it is to decide
     │   ├── LedgerBusy                more calls wait to be written than are allowed to
-    │   ├── LedgerDamaged             the log or a snapshot is not what was written: nothing is decided until it is mended
+    │   ├── LedgerDamaged             the log or a snapshot is not what was written: nothing is decided until then
     │   └── LedgerHalted              an entry cannot be applied here: nothing is decided until that is mended
     ├── Conflict                      the record is not what was expected, because others wrote it: nothing was written
     ├── Damaged                       an object, or its value, is not what should lie there: nothing was changed

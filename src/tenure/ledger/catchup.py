@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tenure.errors import LedgerDamaged
 from tenure.ledger.log import Tenancy, first_after, read_entry
 from tenure.ledger.machine import LedgerState
 from tenure.ledger.snapshots import restore_newest
+from tenure.ledger.together import all_of
 from tenure.store import Store
 
 _AHEAD = 16
@@ -44,7 +43,7 @@ async def _read_on(store: Store, state: LedgerState, lead: Tenancy) -> None:
     while True:
         lead.ensure()
         numbers = range(state.seq + 1, state.seq + 1 + ahead)
-        entries = await asyncio.gather(*(read_entry(store, number) for number in numbers))
+        entries = await all_of(read_entry(store, number) for number in numbers)
         for entry in entries:
             if entry is None:
                 return

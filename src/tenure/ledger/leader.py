@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -28,6 +28,7 @@ from tenure.ledger.machine import LedgerState, Machine, Stamp
 from tenure.ledger.producers import Producers, Remembered, Verdict
 from tenure.ledger.records import NOTHING, Kind, LogEntry, Rejection
 from tenure.ledger.snapshots import Archivist, write_quietly
+from tenure.ledger.together import all_of
 from tenure.store import Store, Stored
 
 _log = logging.getLogger("tenure.ledger")
@@ -53,8 +54,17 @@ class Item(msgspec.Struct, frozen=True):
     name: InboxName
     modified_ms: int
     body: bytes
+    skipped: tuple[int, ...]
     content: Any
     """What the plugin made of it."""
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """An object that was read, before it is decided whether it can be folded now."""
+
+    after: int
+    skipped: tuple[int, ...]
+    item: Item
 
 
 class Situation(msgspec.Struct, frozen=True):
@@ -74,8 +84,8 @@ class Clerk(Protocol):
     @property
     def machine(self) -> Machine: ...
 
-    def read(self, name: InboxName, body: bytes) -> tuple[int, Any]:
-        """`after` and the content of an inbox object. Raises `Poison` or `TooNewLetter`."""
+    def read(self, name: InboxName, body: bytes) -> tuple[int, Collection[int], Any]:
+        """`after`, what its producer `skipped`, and the content. Raises `Poison` or `TooNewLetter`."""
         ...
 
     async def prepare(self, items: Sequence[Item]) -> None:
@@ -251,7 +261,7 @@ class LedgerTerm:
                 return letter, found.body
 
         try:
-            found = await asyncio.gather(*(fetch(letter) for letter in letters))
+            found = await all_of(fetch(letter) for letter in letters)
         except StoreError:
             self._pending.update({letter.name: letter for letter in letters})  # they are asked for again
             raise
@@ -260,11 +270,11 @@ class LedgerTerm:
     def _judge(self, read: list[tuple[Letter, bytes]], gathered: _Gathered) -> None:
         """Sort out what is folded now: by age, but never before what its producer knew to be durable."""
         draft = _Draft(self.state.producers)
-        waiting: list[tuple[Letter, bytes, int, Any]] = []
+        waiting: list[_Opened] = []
         for letter, body in sorted(read, key=lambda each: (each[0].modified_ms, each[0].name)):
             name = letter.name
             try:
-                after, content = self._clerk.read(name, body)
+                after, skipped, content = self._clerk.read(name, body)
                 if not 0 <= after < name.number:
                     raise Poison(f"after is {after}, and its own number is {name.number}")
             except TooNewLetter as error:
@@ -274,22 +284,24 @@ class LedgerTerm:
             except Poison as error:
                 gathered.rejected.append((name, Rejection(name.key, str(error)[:_REASON_CHARACTERS])))
                 continue
-            waiting.append((letter, body, after, content))
+            skips = tuple(number for number in skipped if 0 < number <= after)
+            waiting.append(_Opened(after, skips, Item(name, letter.modified_ms, body, skips, content)))
         for name, _ in gathered.rejected:
-            draft.fold(name)
+            draft.fold(name, ())
         progress = True
         while waiting and progress:
             progress, put_off = False, []
-            for letter, body, after, content in waiting:
-                verdict = draft.judge(letter.name, after)
+            for opened in waiting:
+                name = opened.item.name
+                verdict = draft.judge(name, opened.after, opened.skipped)
                 if verdict is Verdict.FOLD:
-                    draft.fold(letter.name)
-                    gathered.items.append(Item(letter.name, letter.modified_ms, body, content))
+                    draft.fold(name, opened.skipped)
+                    gathered.items.append(opened.item)
                     progress = True
                 elif verdict is Verdict.EARLY:
-                    put_off.append((letter, body, after, content))
+                    put_off.append(opened)
                 else:
-                    (gathered.done if verdict is Verdict.DUPLICATE else gathered.strangers).append(letter.name)
+                    (gathered.done if verdict is Verdict.DUPLICATE else gathered.strangers).append(name)
             waiting = put_off
         gathered.early = len(waiting)
 
@@ -311,11 +323,17 @@ class LedgerTerm:
         if events is None and not gathered.items and not gathered.rejected and not forgotten:
             return None
         folded: dict[str, list[int]] = {}
-        for name in [*(item.name for item in gathered.items), *(name for name, _ in gathered.rejected)]:
+        skipped: dict[str, list[int]] = {}
+        for item in gathered.items:
+            folded.setdefault(item.name.uid, []).append(item.name.number)
+            if item.skipped:
+                skipped.setdefault(item.name.uid, []).extend(item.skipped)
+        for name, _ in gathered.rejected:
             folded.setdefault(name.uid, []).append(name.number)
         entry = await self._append(
             time_ms=now_ms,
             folded=folded,
+            skipped=skipped,
             rejected=tuple(rejection for _, rejection in gathered.rejected[:_MAX_REJECTIONS]),
             forgotten=tuple(forgotten),
             horizon=horizon,
@@ -428,13 +446,13 @@ class _Draft:
         self._draft.horizon = producers.horizon
         self._copied: set[str] = set()
 
-    def judge(self, name: InboxName, after: int) -> Verdict:
+    def judge(self, name: InboxName, after: int, skipped: Collection[int]) -> Verdict:
         self._copy(name.uid)
-        return self._draft.judge(name, after)
+        return self._draft.judge(name, after, skipped)
 
-    def fold(self, name: InboxName) -> None:
+    def fold(self, name: InboxName, skipped: Collection[int]) -> None:
         self._copy(name.uid)
-        self._draft.fold(name.uid, (name.number,), 0, 0)
+        self._draft.fold(name.uid, (name.number, *skipped), 0, 0)
 
     def _copy(self, uid: str) -> None:
         if uid not in self._copied:

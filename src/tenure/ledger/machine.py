@@ -104,7 +104,7 @@ class LedgerState:
 
     def conclude(self, entry: LogEntry) -> None:
         """The ledger's own part of an entry whose events were applied."""
-        for uid, numbers in entry.folded.items():
+        for uid, numbers in (*entry.folded.items(), *entry.skipped.items()):
             self.producers.fold(uid, numbers, entry.seq, entry.time_ms)
         if entry.forgotten or entry.horizon:
             self.producers.forget(entry.forgotten, entry.horizon)

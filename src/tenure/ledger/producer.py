@@ -4,8 +4,9 @@ A batch is sent under one name until its outcome is certain. That the name is ta
 it has landed: nobody else uses it. An answer that took longer than `send_timeout` does not count, whatever it says:
 the batch may have been folded and forgotten meanwhile.
 
-After a batch that was given up on, or a long silence, the next one is sent under a new uid: the leader need not
-remember the old one, and nothing waits for the batch that may never come.
+A batch that was given up on is named as skipped by those after it, so that nothing waits for it; should it land after
+one of them was folded, it is too late. After a long silence the next batch is sent under a new uid: the leader need not
+remember the old one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tenure.store import Applied, Rejected, Store, Unknown
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _ENOUGH_BATCHES = 16
+MAX_SKIPPED = 64
+"""Batches that one uid may have given up on."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -50,8 +53,9 @@ class Lot:
         self.future = future
 
 
-Compose = Callable[[InboxName, int, Sequence[Lot]], bytes]
-"""The body of a batch: its name, the number up to which its producer knows all to be durable, and what is in it."""
+Compose = Callable[[InboxName, int, Sequence[int], Sequence[Lot]], bytes]
+"""The body of a batch: its name, the number up to which its producer knows all to be durable, but for those that it
+skipped, and what is in it."""
 
 
 class _Incarnation:
@@ -62,14 +66,27 @@ class _Incarnation:
         self.next = 1
         self.through = 0
         self._ahead: set[int] = set()
+        self.skipped: list[int] = []
+        """Given up on: whether they were written is not known."""
         self.used = now
 
     def durable(self, number: int, now: Reading) -> None:
+        self._settled(number)
+        self.used = now
+
+    def given_up(self, number: int) -> None:
+        self.skipped.append(number)
+        self._settled(number)
+
+    def _settled(self, number: int) -> None:
         self._ahead.add(number)
         while self.through + 1 in self._ahead:
             self.through += 1
             self._ahead.discard(self.through)
-        self.used = now
+
+    @property
+    def is_worn_out(self) -> bool:
+        return self.next >= MAX_NUMBER or len(self.skipped) >= MAX_SKIPPED
 
 
 class Producer:
@@ -98,6 +115,8 @@ class Producer:
         self._known = 0
         self._known_at: Reading | None = None
         self._pid = os.getpid()
+        self._base = draw_id()
+        self._incarnations = 0
         self._closed = False
         self.batches = 0
         """That became durable."""
@@ -128,7 +147,7 @@ class Producer:
         if self._closed:
             raise TenureError("the ledger's producer is closed: its plugin was stopped")
         if os.getpid() != self._pid:
-            self._self = None  # a copied counter would drop an acknowledged batch (E-12)
+            self._self, self._base = None, self._draw_id()  # a copied counter would drop an acknowledged batch (E-12)
             self._pid = os.getpid()
         if len(self._waiting) >= self._config.waiting:
             raise LedgerBusy(
@@ -179,7 +198,8 @@ class Producer:
                 size += lots[-1].size
             self._waiting_bytes -= size
             name = InboxName(self._known, me.uid, me.next)
-            body = self._compose(name, me.through, lots)
+            skipped = [number for number in me.skipped if number <= me.through]
+            body = self._compose(name, me.through, skipped, lots)
             me.next += 1
             task = asyncio.get_running_loop().create_task(self._send(me, name, body, lots))
             self._sending.add(task)
@@ -206,10 +226,12 @@ class Producer:
         me = self._self
         if (
             me is None
-            or me.next >= MAX_NUMBER
+            or me.is_worn_out
             or (not self._sending and now.leader_elapsed(me.used) >= self._config.known_for)
         ):
-            me = self._self = _Incarnation(self._draw_id(), now)
+            self._incarnations += 1
+            # Names that are sorted have a former self of this process before a later one.
+            me = self._self = _Incarnation(f"{self._base}-{self._incarnations:06d}", now)
         return me
 
     async def _send(self, me: _Incarnation, name: InboxName, body: bytes, lots: list[Lot]) -> None:
@@ -233,8 +255,7 @@ class Producer:
                 await clock.sleep(pause)
                 pause = min(_LONGEST_PAUSE, pause * 2)
         except BaseException as error:
-            if self._self is me:
-                self._self = None
+            me.given_up(name.number)
             told = error if isinstance(error, Exception) else WriteUnknown(f"the write to {name.key} was cut short")
             for lot in lots:
                 if not lot.future.done():

@@ -7,11 +7,14 @@ were folded ahead of others: at most as many as it has under way.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from tenure.ledger.layout import InboxName
+
+MAX_AHEAD = 1000
+"""A producer has far fewer batches under way, and given up on, than this."""
 
 
 class Verdict(enum.Enum):
@@ -40,16 +43,20 @@ class Producers:
         self.known: dict[str, Remembered] = {}
         self.horizon = 0
 
-    def judge(self, name: InboxName, after: int) -> Verdict:
-        """`after`: the number up to which its producer knew all its batches to be durable when it sent this one."""
+    def judge(self, name: InboxName, after: int, skipped: Collection[int] = ()) -> Verdict:
+        """`after`: the number up to which its producer knew all its batches to be durable when it sent this one, except
+        those that it `skipped`: it has given up on them, and told its callers that it does not know."""
         found = self.known.get(name.uid)
         if found is None:
             if name.known < self.horizon:
                 return Verdict.STRANGER
-            return Verdict.FOLD if after == 0 else Verdict.EARLY
+            found = Remembered()
         if name.number <= found.through or name.number in found.above:
             return Verdict.DUPLICATE
-        return Verdict.FOLD if after <= found.through else Verdict.EARLY
+        missing = range(found.through + 1, after + 1)
+        if len(missing) > MAX_AHEAD or any(number not in found.above and number not in skipped for number in missing):
+            return Verdict.EARLY
+        return Verdict.FOLD
 
     def is_done(self, name: InboxName) -> bool:
         """Was it folded, or is it not to be? Needs its name alone."""

@@ -40,7 +40,9 @@ class LogEntry(Record, frozen=True, kw_only=True, rename="camel", tag_field="ten
     machine: Count = 0
     """Of a term's first entry: the version of the state machine that its leader runs."""
     folded: dict[str, list[int]] = msgspec.field(default_factory=dict)
-    """By producer: the numbers of the batches that this entry folds, or rejects."""
+    """By producer: the numbers of the batches that this entry folds, or rejects ..."""
+    skipped: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    """... and those that it gave up on: should they still land, they come too late."""
     rejected: tuple[Rejection, ...] = ()
     forgotten: tuple[Id, ...] = ()
     """Producers that are remembered no longer ..."""

@@ -20,6 +20,7 @@ from tenure.ledger.config import LedgerConfig
 from tenure.ledger.layout import CHUNKS, LOG, SNAPSHOTS, log_key, parse_number, snapshot_key
 from tenure.ledger.machine import LedgerState
 from tenure.ledger.records import Chunk, Manifest, checksum, decode_manifest
+from tenure.ledger.together import all_of
 from tenure.store import Applied, Rejected, Store, Stored
 
 _log = logging.getLogger("tenure.ledger")
@@ -47,7 +48,7 @@ async def read_snapshot(store: Store, seq: int) -> Found | str:
                 assert isinstance(found, Stored)
                 return found.body
 
-        chunks = list(await asyncio.gather(*(fetch(chunk) for chunk in manifest.chunks)))
+        chunks = await all_of(fetch(chunk) for chunk in manifest.chunks)
     except NotFound as missing:
         return f"{missing} is missing"
     for chunk, body in zip(manifest.chunks, chunks, strict=True):

@@ -6,7 +6,6 @@ Randomness (of backoffs) is drawn here and its result recorded, so that everybod
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from tenure.entropy import Random
 from tenure.errors import StoreError
 from tenure.ledger import InboxName, Item, LogEntry, Poison, Situation, Stamp, TooNewLetter
 from tenure.ledger.layout import SEGMENTS
+from tenure.ledger.together import all_of
 from tenure.plugins.queue.settings import Ordering, QueueSettings
 from tenure.plugins.queue.state import (
     Bury,
@@ -104,14 +104,14 @@ class QueueClerk:
 
     # Reading
 
-    def read(self, name: InboxName, body: bytes) -> tuple[int, Header]:
+    def read(self, name: InboxName, body: bytes) -> tuple[int, list[int], Header]:
         try:
             header, _ = read_header(body)
         except Unreadable as error:
             raise Poison(str(error)) from None
         except TooNew as error:
             raise TooNewLetter(str(error)) from None
-        return header.after, header
+        return header.after, header.skipped, header
 
     # Preparing
 
@@ -131,7 +131,7 @@ class QueueClerk:
             size += len(item.body)
         if group:
             writes.append(self._segment(group))
-        await asyncio.gather(*(self._write(key, body) for key, body in writes))
+        await all_of(self._write(key, body) for key, body in writes)
 
     def _segment(self, group: Sequence[Item]) -> tuple[str, bytes]:
         self._segments += 1

@@ -126,6 +126,7 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     schema: int
     after: int
+    skipped: Annotated[list[Small], msgspec.Meta(max_length=100)] = []
     sizes: Annotated[list[Small], msgspec.Meta(max_length=MAX_MESSAGES_PER_BATCH)] = []
     spans: list[Span] = []
     notes: list[WorkerNote] = []
@@ -167,8 +168,10 @@ def encode_batch(
     spans: Sequence[Span] = (),
     notes: Sequence[WorkerNote] = (),
     commands: Sequence[Command] = (),
+    skipped: Sequence[int] = (),
 ) -> bytes:
-    header = Header(SCHEMA, after, [len(body) for body in bodies], list(spans), list(notes), list(commands))
+    sizes = [len(body) for body in bodies]
+    header = Header(SCHEMA, after, list(skipped), sizes, list(spans), list(notes), list(commands))
     return b"\n".join((_encode(header), b"".join(bodies)))
 
 
