@@ -251,21 +251,25 @@ class LedgerTerm:
     async def _read(self, letters: Sequence[Letter]) -> list[tuple[Letter, bytes]]:
         limit = asyncio.Semaphore(self._config.gets_at_once)
 
-        async def fetch(letter: Letter) -> tuple[Letter, bytes] | None:
+        async def fetch(letter: Letter) -> tuple[Letter, bytes] | StoreError | None:
             async with limit:
                 try:
                     found = await self._store.get(letter.name.key)
                 except NotFound:
                     return None  # a former leader's delete: it was folded, or somebody else removed it
+                except StoreError as error:
+                    return error
                 assert isinstance(found, Stored)
                 return letter, found.body
 
-        try:
-            found = await all_of(fetch(letter) for letter in letters)
-        except StoreError:
-            self._pending.update({letter.name: letter for letter in letters})  # they are asked for again
-            raise
-        return [each for each in found if each is not None]
+        answers = await all_of(fetch(letter) for letter in letters)
+        errors = [answer for answer in answers if isinstance(answer, StoreError)]
+        for letter, answer in zip(letters, answers, strict=True):
+            if isinstance(answer, StoreError):
+                self._pending[letter.name] = letter  # one that fails does not keep the others waiting
+        if errors and len(errors) == len(answers):
+            raise errors[0]
+        return [answer for answer in answers if isinstance(answer, tuple)]
 
     def _judge(self, read: list[tuple[Letter, bytes]], gathered: _Gathered) -> None:
         """Sort out what is folded now: by age, but never before what its producer knew to be durable."""

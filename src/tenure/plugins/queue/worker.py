@@ -331,6 +331,7 @@ class QueueWorker:
         chains: dict[str, list[_Held]] = {}
         if self._settings.delivery is Delivery.AT_MOST_ONCE and not await self._settle_first(hand):
             return
+        groups: list[list[_Held]] = []
         for run in hand.runs:
             try:
                 segment = await self._segment(run.segment)
@@ -340,18 +341,21 @@ class QueueWorker:
                 for index in range(run.low, run.high):
                     self._fail(hand, run.segment, index, f"its body cannot be read: {error}", gone)
                 continue
-            if self._draining:
-                for held in messages:
-                    self._finish(held, "back")
-            elif run.key:
-                chain = chains.setdefault(run.key, [])
-                if not chain:
-                    self._ready.append(chain)
-                chain.extend(messages)
-                self._ready_messages += len(messages)
+            if not run.key:
+                groups.extend([held] for held in messages)
+            elif run.key in chains:
+                chains[run.key].extend(messages)
             else:
-                self._ready.extend([held] for held in messages)
-                self._ready_messages += len(messages)
+                chains[run.key] = messages
+                groups.append(messages)
+        # All at once: a runner that has taken a chain must have all of it.
+        if self._draining:
+            for group in groups:
+                for held in group:
+                    self._finish(held, "back")
+            return
+        self._ready.extend(groups)
+        self._ready_messages += sum(map(len, groups))
         self._waiting.set()
 
     async def _settle_first(self, hand: Hand) -> bool:
