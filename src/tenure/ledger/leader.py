@@ -242,7 +242,7 @@ class LedgerTerm:
                 room -= letter.size
                 del self._pending[name]
         read = await self._read(chosen)
-        self._judge(read, gathered)
+        self._judge(read, gathered, now_ms)
         if gathered.early or gathered.left:
             self._sweep_blocked = True
         more = bool(self._pending) or not self._sweep_ended
@@ -251,27 +251,26 @@ class LedgerTerm:
     async def _read(self, letters: Sequence[Letter]) -> list[tuple[Letter, bytes]]:
         limit = asyncio.Semaphore(self._config.gets_at_once)
 
-        async def fetch(letter: Letter) -> tuple[Letter, bytes] | StoreError | None:
+        async def fetch(letter: Letter) -> tuple[Letter, bytes] | None:
             async with limit:
                 try:
                     found = await self._store.get(letter.name.key)
                 except NotFound:
                     return None  # a former leader's delete: it was folded, or somebody else removed it
                 except StoreError as error:
-                    return error
+                    self._pending[letter.name] = letter  # one that fails does not keep the others waiting
+                    errors.append(error)
+                    return None
                 assert isinstance(found, Stored)
                 return letter, found.body
 
+        errors: list[StoreError] = []
         answers = await all_of(fetch(letter) for letter in letters)
-        errors = [answer for answer in answers if isinstance(answer, StoreError)]
-        for letter, answer in zip(letters, answers, strict=True):
-            if isinstance(answer, StoreError):
-                self._pending[letter.name] = letter  # one that fails does not keep the others waiting
-        if errors and len(errors) == len(answers):
+        if errors and len(errors) == len(letters):
             raise errors[0]
-        return [answer for answer in answers if isinstance(answer, tuple)]
+        return [answer for answer in answers if answer is not None]
 
-    def _judge(self, read: list[tuple[Letter, bytes]], gathered: _Gathered) -> None:
+    def _judge(self, read: list[tuple[Letter, bytes]], gathered: _Gathered, now_ms: int) -> None:
         """Sort out what is folded now: by age, but never before what its producer knew to be durable."""
         draft = _Draft(self.state.producers)
         waiting: list[_Opened] = []
@@ -307,12 +306,20 @@ class LedgerTerm:
                 else:
                     (gathered.done if verdict is Verdict.DUPLICATE else gathered.strangers).append(name)
             waiting = put_off
-        gathered.early = len(waiting)
+        for opened in waiting:
+            name = opened.item.name
+            if now_ms - opened.item.modified_ms > self._config.retention * 1000:
+                reason = f"it follows number {opened.after} of its producer, which never came"
+                gathered.rejected.append((name, Rejection(name.key, reason)))
+            else:
+                gathered.early += 1
 
     # Deciding
 
     async def _decide(self, gathered: _Gathered, now_ms: int) -> LogEntry | None:
-        swept = self._sweep_began_ms if self._sweep_ended and not self._pending else None
+        # What was put off was in the inbox as well: a sweep counts only if nothing of it was.
+        whole = self._sweep_ended and not self._pending and not self._sweep_blocked
+        swept = self._sweep_began_ms if whole else None
         stamp = Stamp(self.state.seq + 1, self._lead.epoch, now_ms)
         decided_at = self._clock.read()
         try:
@@ -321,7 +328,7 @@ class LedgerTerm:
             raise LedgerHalted(f"the plugin could not decide on entry {stamp.seq}: {error!r}") from error
         forgotten: list[str] = []
         horizon = 0
-        if swept is not None and not self._sweep_blocked:
+        if swept is not None:
             forgotten = self.state.producers.silent(swept - round(self._config.retention * 1000), self._sweep_present)
             horizon = self.state.producers.horizon_without(forgotten) if forgotten else 0
         if events is None and not gathered.items and not gathered.rejected and not forgotten:
