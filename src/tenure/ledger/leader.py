@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -34,6 +35,8 @@ from tenure.store import Store, Stored
 _log = logging.getLogger("tenure.ledger")
 _MAX_REJECTIONS = 1000
 _REASON_CHARACTERS = 300
+_SWEEPS_IN_VAIN = 10
+"""After so many, and a retention, what follows something that never came is set aside."""
 
 
 class Poison(Exception):
@@ -153,6 +156,9 @@ class LedgerTerm:
         self._sweep_ended = False
         self._sweep_present: set[str] = set()
         self._sweep_blocked = False
+        self._sweep_early: set[InboxName] = set()
+        self._early: Counter[InboxName] = Counter()
+        """In how many sweeps something was found whose predecessor was not."""
         self._pending: dict[InboxName, Letter] = {}
         """Seen and put off: too much for one tick."""
         self._clearing: dict[str, asyncio.Task[None]] = {}
@@ -218,6 +224,7 @@ class LedgerTerm:
             if look.first:
                 self._sweep_began_ms = now_ms
                 self._sweep_present, self._sweep_blocked = set(), False
+                self._sweep_early = set()
             for key in look.foreign:
                 self._note(key, "its name is not one that a producer gives: move it away")
             for letter in look.letters:
@@ -245,6 +252,9 @@ class LedgerTerm:
         self._judge(read, gathered, now_ms)
         if gathered.early or gathered.left:
             self._sweep_blocked = True
+        if self._sweep_ended and not self._pending:
+            # What a letter follows was there before it: a sweep that read everything has seen it, if it is anywhere.
+            self._early = Counter({name: self._early[name] + 1 for name in self._sweep_early})
         more = bool(self._pending) or not self._sweep_ended
         return gathered, more
 
@@ -308,7 +318,9 @@ class LedgerTerm:
             waiting = put_off
         for opened in waiting:
             name = opened.item.name
-            if now_ms - opened.item.modified_ms > self._config.retention * 1000:
+            self._sweep_early.add(name)
+            waited = now_ms - opened.item.modified_ms > self._config.retention * 1000
+            if waited and self._early[name] >= _SWEEPS_IN_VAIN:
                 reason = f"it follows number {opened.after} of its producer, which never came"
                 gathered.rejected.append((name, Rejection(name.key, reason)))
             else:
