@@ -65,7 +65,7 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def known_for(self) -> float:
-        """Seconds for which a producer may rely on the log number that it knows, and on being remembered."""
+        """Seconds for which a producer may rely on the log number that it knows."""
         return self.retention / 4
 
     @property

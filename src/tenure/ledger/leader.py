@@ -35,6 +35,7 @@ from tenure.store import Store, Stored
 _log = logging.getLogger("tenure.ledger")
 _MAX_REJECTIONS = 1000
 _REASON_CHARACTERS = 300
+_SWEEPS_TO_RESUME = 2
 _SWEEPS_IN_VAIN = 10
 """After so many, and a retention, what follows something that never came is set aside."""
 
@@ -116,6 +117,7 @@ class _Gathered(msgspec.Struct):
     early: int
     left: int
     """Of a newer schema."""
+    resumed: dict[str, int]
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -230,7 +232,7 @@ class LedgerTerm:
             for letter in look.letters:
                 self._pending[letter.name] = letter
             self._sweep_ended = look.last
-        gathered = _Gathered([], [], [], [], 0, 0)
+        gathered = _Gathered([], [], [], [], 0, 0, {})
         chosen: list[Letter] = []
         room = self._config.bytes_per_tick
         for name, letter in list(self._pending.items()):
@@ -307,6 +309,10 @@ class LedgerTerm:
             for opened in waiting:
                 name = opened.item.name
                 verdict = draft.judge(name, opened.after, opened.skipped)
+                if verdict is Verdict.EARLY and self._was_forgotten(name):
+                    draft.resume(name.uid, opened.after)
+                    gathered.resumed[name.uid] = opened.after
+                    verdict = Verdict.FOLD
                 if verdict is Verdict.FOLD:
                     draft.fold(name, opened.skipped)
                     gathered.items.append(opened.item)
@@ -325,6 +331,14 @@ class LedgerTerm:
                 gathered.rejected.append((name, Rejection(name.key, reason)))
             else:
                 gathered.early += 1
+
+    def _was_forgotten(self, name: InboxName) -> bool:
+        """Nothing is known of its producer, and what it follows is not in the inbox: it was folded, and forgotten since.
+
+        Nobody is forgotten of whom something is in the inbox. What a batch follows was durable before it, and so seen
+        by every whole sweep that saw the batch, unless it had been folded by then.
+        """
+        return name.uid not in self.state.producers.known and self._early[name] >= _SWEEPS_TO_RESUME
 
     # Deciding
 
@@ -357,6 +371,7 @@ class LedgerTerm:
             time_ms=now_ms,
             folded=folded,
             skipped=skipped,
+            resumed=gathered.resumed,
             rejected=tuple(rejection for _, rejection in gathered.rejected[:_MAX_REJECTIONS]),
             forgotten=tuple(forgotten),
             horizon=horizon,
@@ -472,6 +487,9 @@ class _Draft:
     def judge(self, name: InboxName, after: int, skipped: Collection[int]) -> Verdict:
         self._copy(name.uid)
         return self._draft.judge(name, after, skipped)
+
+    def resume(self, uid: str, through: int) -> None:
+        self._draft.resume(uid, through)
 
     def fold(self, name: InboxName, skipped: Collection[int]) -> None:
         self._copy(name.uid)

@@ -104,6 +104,8 @@ class LedgerState:
 
     def conclude(self, entry: LogEntry) -> None:
         """The ledger's own part of an entry whose events were applied."""
+        for uid, through in entry.resumed.items():
+            self.producers.resume(uid, through)
         for uid, numbers in (*entry.folded.items(), *entry.skipped.items()):
             self.producers.fold(uid, numbers, entry.seq, entry.time_ms)
         if entry.forgotten or entry.horizon:

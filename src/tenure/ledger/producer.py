@@ -5,8 +5,7 @@ it has landed: nobody else uses it. An answer that took longer than `send_timeou
 the batch may have been folded and forgotten meanwhile.
 
 A batch that was given up on is named as skipped by those after it, so that nothing waits for it; should it land after
-one of them was folded, it is too late. After a long silence the next batch is sent under a new uid: the leader need not
-remember the old one.
+one of them was folded, it is too late.
 """
 
 from __future__ import annotations
@@ -61,18 +60,16 @@ skipped, and what is in it."""
 class _Incarnation:
     """One uid and its numbers."""
 
-    def __init__(self, uid: str, now: Reading) -> None:
+    def __init__(self, uid: str) -> None:
         self.uid = uid
         self.next = 1
         self.through = 0
         self._ahead: set[int] = set()
         self.skipped: list[int] = []
         """Given up on: whether they were written is not known."""
-        self.used = now
 
-    def durable(self, number: int, now: Reading) -> None:
+    def durable(self, number: int) -> None:
         self._settled(number)
-        self.used = now
 
     def given_up(self, number: int) -> None:
         self.skipped.append(number)
@@ -115,8 +112,6 @@ class Producer:
         self._known = 0
         self._known_at: Reading | None = None
         self._pid = os.getpid()
-        self._base = draw_id()
-        self._incarnations = 0
         self._closed = False
         self.batches = 0
         """That became durable."""
@@ -147,7 +142,7 @@ class Producer:
         if self._closed:
             raise TenureError("the ledger's producer is closed: its plugin was stopped")
         if os.getpid() != self._pid:
-            self._self, self._base = None, self._draw_id()  # a copied counter would drop an acknowledged batch (E-12)
+            self._self = None  # a copied counter would drop an acknowledged batch (E-12)
             self._pid = os.getpid()
         if len(self._waiting) >= self._config.waiting:
             raise LedgerBusy(
@@ -224,14 +219,8 @@ class Producer:
             end = await log_end(self._store)
             self.learn(end, now)
         me = self._self
-        if (
-            me is None
-            or me.is_worn_out
-            or (not self._sending and now.leader_elapsed(me.used) >= self._config.known_for)
-        ):
-            self._incarnations += 1
-            # Names that are sorted have a former self of this process before a later one.
-            me = self._self = _Incarnation(f"{self._base}-{self._incarnations:06d}", now)
+        if me is None or me.is_worn_out:
+            me = self._self = _Incarnation(self._draw_id())
         return me
 
     async def _send(self, me: _Incarnation, name: InboxName, body: bytes, lots: list[Lot]) -> None:
@@ -264,7 +253,7 @@ class Producer:
             if isinstance(error, Exception):
                 return
             raise
-        me.durable(name.number, heard)
+        me.durable(name.number)
         self.batches += 1
         for index, lot in enumerate(lots):
             if not lot.future.done():

@@ -77,6 +77,10 @@ class Producers:
         found.above = sorted(above)
         found.seq, found.time_ms = max(found.seq, seq), max(found.time_ms, time_ms)
 
+    def resume(self, uid: str, through: int) -> None:
+        """A producer that had been forgotten is heard of again: everything up to this number was folded before."""
+        self.known.setdefault(uid, Remembered(through))
+
     def silent(self, before_ms: int, present: Iterable[str]) -> list[str]:
         """Who was last folded before that time, and has nothing in the inbox."""
         there = set(present)

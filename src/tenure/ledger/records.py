@@ -43,6 +43,8 @@ class LogEntry(Record, frozen=True, kw_only=True, rename="camel", tag_field="ten
     """By producer: the numbers of the batches that this entry folds, or rejects ..."""
     skipped: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """... and those that it gave up on: should they still land, they come too late."""
+    resumed: dict[str, int] = msgspec.field(default_factory=dict)
+    """Producers that had been forgotten, and the number up to which all of theirs was folded before that."""
     rejected: tuple[Rejection, ...] = ()
     forgotten: tuple[Id, ...] = ()
     """Producers that are remembered no longer ..."""
