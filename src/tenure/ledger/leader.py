@@ -333,7 +333,7 @@ class LedgerTerm:
                 gathered.early += 1
 
     def _was_forgotten(self, name: InboxName) -> bool:
-        """Nothing is known of its producer, and what it follows is not in the inbox: it was folded, and forgotten since.
+        """Nothing is known of its producer, and what it follows is not in the inbox: it was folded, and then forgotten.
 
         Nobody is forgotten of whom something is in the inbox. What a batch follows was durable before it, and so seen
         by every whole sweep that saw the batch, unless it had been folded by then.

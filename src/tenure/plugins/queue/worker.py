@@ -46,6 +46,7 @@ MAX_CAPACITY = 10_000
 HOLD_SECONDS = 1.0
 """A worker asks for as much as it has lately handled in this time."""
 SEGMENTS_KEPT = 8
+_CHECK_EVERY = 0.01
 _SOON = 0.003
 _REPORTS_AT_ONCE = 4
 _LEAST_CAPACITY = 20
@@ -431,6 +432,9 @@ class QueueWorker:
         ready, running, handler = self._ready, self._running, self._handler
         turn = self.clock.read()
         handled = 0
+        monotonic = asyncio.get_running_loop().time
+        checked: Hand | None = None
+        checked_at = 0.0
         while True:
             if not ready:
                 self._waiting.clear()
@@ -446,9 +450,15 @@ class QueueWorker:
             for place, held in enumerate(group):
                 self._ready_messages -= 1
                 message = held.message
-                if held.hand.lost or (place == 0 and handled % 64 == 0 and held.hand.remaining() <= 0):
-                    self._finish(held, "expired")
-                    continue
+                hand = held.hand
+                now = monotonic()
+                # Reading all clocks takes as long as a quick handler. Where order matters it is done each time.
+                if hand is not checked or now - checked_at > _CHECK_EVERY or message.ordering_key is not None:
+                    checked, checked_at = hand, now
+                    if hand.remaining() <= 0:
+                        self._finish(held, "expired")
+                        checked = None
+                        continue
                 try:
                     if self._plain:
                         result = await self._call_plain(handler, message)
