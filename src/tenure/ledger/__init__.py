@@ -18,6 +18,7 @@ from tenure.ledger.follower import Resync, Tail
 from tenure.ledger.layout import InboxName, ledger_store
 from tenure.ledger.leader import Clerk, Item, LedgerTerm, Poison, Situation, Tick, TooNewLetter
 from tenure.ledger.machine import LedgerState, Machine, Stamp
+from tenure.ledger.place import Place
 from tenure.ledger.producer import Lot, Producer, Receipt
 from tenure.ledger.records import LogEntry
 
@@ -31,6 +32,7 @@ __all__ = [
     "LogEntry",
     "Lot",
     "Machine",
+    "Place",
     "Poison",
     "Producer",
     "Receipt",

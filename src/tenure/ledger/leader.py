@@ -26,6 +26,7 @@ from tenure.ledger.inbox import InboxSweep, Letter
 from tenure.ledger.layout import DAMAGED, INBOX, InboxName
 from tenure.ledger.log import Tenancy, append
 from tenure.ledger.machine import LedgerState, Machine, Stamp
+from tenure.ledger.place import Place
 from tenure.ledger.producers import Producers, Remembered, Verdict
 from tenure.ledger.records import NOTHING, Kind, LogEntry, Rejection
 from tenure.ledger.snapshots import Archivist, write_quietly
@@ -66,7 +67,7 @@ class Item(msgspec.Struct, frozen=True):
 class _Opened(msgspec.Struct, frozen=True):
     """An object that was read, before it is decided whether it can be folded now."""
 
-    after: int
+    place: Place
     skipped: tuple[int, ...]
     item: Item
 
@@ -88,8 +89,8 @@ class Clerk(Protocol):
     @property
     def machine(self) -> Machine: ...
 
-    def read(self, name: InboxName, body: bytes) -> tuple[int, Collection[int], Any]:
-        """`after`, what its producer `skipped`, and the content. Raises `Poison` or `TooNewLetter`."""
+    def read(self, name: InboxName, body: bytes) -> tuple[Place, Any]:
+        """Its place among its producer's batches, and its content. Raises `Poison` or `TooNewLetter`."""
         ...
 
     async def prepare(self, items: Sequence[Item]) -> None:
@@ -289,9 +290,9 @@ class LedgerTerm:
         for letter, body in sorted(read, key=lambda each: (each[0].modified_ms, each[0].name)):
             name = letter.name
             try:
-                after, skipped, content = self._clerk.read(name, body)
-                if not 0 <= after < name.number:
-                    raise Poison(f"after is {after}, and its own number is {name.number}")
+                place, content = self._clerk.read(name, body)
+                if not 0 <= place.after < name.number or any(number >= name.number for number in place.ahead):
+                    raise Poison(f"it says that it follows itself: {place}")
             except TooNewLetter as error:
                 self._note(name.key, str(error))
                 gathered.left += 1
@@ -299,8 +300,8 @@ class LedgerTerm:
             except Poison as error:
                 gathered.rejected.append((name, Rejection(name.key, str(error)[:_REASON_CHARACTERS])))
                 continue
-            skips = tuple(number for number in skipped if 0 < number <= after)
-            waiting.append(_Opened(after, skips, Item(name, letter.modified_ms, body, skips, content)))
+            skipped = tuple(number for number in place.skipped if 0 < number <= place.after)
+            waiting.append(_Opened(place, skipped, Item(name, letter.modified_ms, body, skipped, content)))
         for name, _ in gathered.rejected:
             draft.fold(name, ())
         progress = True
@@ -308,10 +309,11 @@ class LedgerTerm:
             progress, put_off = False, []
             for opened in waiting:
                 name = opened.item.name
-                verdict = draft.judge(name, opened.after, opened.skipped)
+                place = opened.place
+                verdict = draft.judge(name, place.after, opened.skipped, place.ahead)
                 if verdict is Verdict.EARLY and self._was_forgotten(name):
-                    draft.resume(name.uid, opened.after)
-                    gathered.resumed[name.uid] = opened.after
+                    draft.resume(name.uid, place.after)
+                    gathered.resumed[name.uid] = place.after
                     verdict = Verdict.FOLD
                 if verdict is Verdict.FOLD:
                     draft.fold(name, opened.skipped)
@@ -327,7 +329,7 @@ class LedgerTerm:
             self._sweep_early.add(name)
             waited = now_ms - opened.item.modified_ms > self._config.retention * 1000
             if waited and self._early[name] >= _SWEEPS_IN_VAIN:
-                reason = f"it follows number {opened.after} of its producer, which never came"
+                reason = f"it follows number {opened.place.after} of its producer, which never came"
                 gathered.rejected.append((name, Rejection(name.key, reason)))
             else:
                 gathered.early += 1
@@ -484,9 +486,9 @@ class _Draft:
         self._draft.horizon = producers.horizon
         self._copied: set[str] = set()
 
-    def judge(self, name: InboxName, after: int, skipped: Collection[int]) -> Verdict:
+    def judge(self, name: InboxName, after: int, skipped: Collection[int], ahead: Collection[int]) -> Verdict:
         self._copy(name.uid)
-        return self._draft.judge(name, after, skipped)
+        return self._draft.judge(name, after, skipped, ahead)
 
     def resume(self, uid: str, through: int) -> None:
         self._draft.resume(uid, through)

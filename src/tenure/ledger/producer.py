@@ -24,6 +24,7 @@ from tenure.errors import LedgerBusy, StoreError, TenureError, WriteUnknown
 from tenure.ledger.config import LedgerConfig
 from tenure.ledger.layout import MAX_NUMBER, InboxName
 from tenure.ledger.log import log_end
+from tenure.ledger.place import Place
 from tenure.store import Applied, Rejected, Store, Unknown
 
 _FIRST_PAUSE = 0.05
@@ -52,9 +53,8 @@ class Lot:
         self.future = future
 
 
-Compose = Callable[[InboxName, int, Sequence[int], Sequence[Lot]], bytes]
-"""The body of a batch: its name, the number up to which its producer knows all to be durable, but for those that it
-skipped, and what is in it."""
+Compose = Callable[[InboxName, Place, Sequence[Lot]], bytes]
+"""The body of a batch: its name, what it comes after, and what is in it."""
 
 
 class _Incarnation:
@@ -80,6 +80,13 @@ class _Incarnation:
         while self.through + 1 in self._ahead:
             self.through += 1
             self._ahead.discard(self.through)
+
+    @property
+    def place(self) -> Place:
+        """Of the next batch."""
+        skipped = [number for number in self.skipped if number <= self.through]
+        ahead = sorted(number for number in self._ahead if number not in self.skipped)
+        return Place(self.through, skipped, ahead)
 
     @property
     def is_worn_out(self) -> bool:
@@ -193,8 +200,7 @@ class Producer:
                 size += lots[-1].size
             self._waiting_bytes -= size
             name = InboxName(self._known, me.uid, me.next)
-            skipped = [number for number in me.skipped if number <= me.through]
-            body = self._compose(name, me.through, skipped, lots)
+            body = self._compose(name, me.place, lots)
             me.next += 1
             task = asyncio.get_running_loop().create_task(self._send(me, name, body, lots))
             self._sending.add(task)

@@ -43,9 +43,10 @@ class Producers:
         self.known: dict[str, Remembered] = {}
         self.horizon = 0
 
-    def judge(self, name: InboxName, after: int, skipped: Collection[int] = ()) -> Verdict:
+    def judge(self, name: InboxName, after: int, skipped: Collection[int] = (), ahead: Collection[int] = ()) -> Verdict:
         """`after`: the number up to which its producer knew all its batches to be durable when it sent this one, except
-        those that it `skipped`: it has given up on them, and told its callers that it does not know."""
+        those that it `skipped`: it has given up on them, and told its callers that it does not know. `ahead`: others
+        that it knew to be durable."""
         found = self.known.get(name.uid)
         if found is None:
             if name.known < self.horizon:
@@ -55,6 +56,8 @@ class Producers:
             return Verdict.DUPLICATE
         missing = range(found.through + 1, after + 1)
         if len(missing) > MAX_AHEAD or any(number not in found.above and number not in skipped for number in missing):
+            return Verdict.EARLY
+        if any(number > found.through and number not in found.above for number in ahead):
             return Verdict.EARLY
         return Verdict.FOLD
 

@@ -232,7 +232,7 @@ class Scenario:
             retention=max(90.0, 8 * lease),
             snapshot_every=random.choice([5, 15, 60]),
             snapshot_age=60.0,
-            objects_per_tick=random.choice([5, 1000]),
+            objects_per_tick=random.choice([25, 1000]),
             send_timeout=5.0,
             give_up_after=15.0,
             in_flight=random.choice([1, 3, 8]),

@@ -15,7 +15,7 @@ import msgspec
 from tenure.clock import Clock, Reading
 from tenure.entropy import Random
 from tenure.errors import StoreError
-from tenure.ledger import InboxName, Item, LogEntry, Poison, Situation, Stamp, TooNewLetter
+from tenure.ledger import InboxName, Item, LogEntry, Place, Poison, Situation, Stamp, TooNewLetter
 from tenure.ledger.layout import SEGMENTS
 from tenure.ledger.together import all_of
 from tenure.plugins.queue.settings import Ordering, QueueSettings
@@ -61,7 +61,7 @@ _OPS = frozenset({"pause", "resume", "purge", "redrive", "purge-dead"})
 _SEGMENT_TRIES = 8
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Where(msgspec.Struct, frozen=True):
     """Where the messages of an item lie."""
 
     segment: str
@@ -92,7 +92,7 @@ class QueueClerk:
         self._is_alive = is_alive
         self._on_published = on_published
         self._segments = 0
-        self._places: dict[InboxName, _Place] = {}
+        self._places: dict[InboxName, _Where] = {}
         self._counts: dict[str, int] = {}
         self._heard: dict[str, Reading] = {}
         self._suspect: set[str] = set()
@@ -104,14 +104,14 @@ class QueueClerk:
 
     # Reading
 
-    def read(self, name: InboxName, body: bytes) -> tuple[int, list[int], Header]:
+    def read(self, name: InboxName, body: bytes) -> tuple[Place, Header]:
         try:
             header, _ = read_header(body)
         except Unreadable as error:
             raise Poison(str(error)) from None
         except TooNew as error:
             raise TooNewLetter(str(error)) from None
-        return header.after, header.skipped, header
+        return Place(header.after, header.skipped, header.ahead), header
 
     # Preparing
 
@@ -138,7 +138,7 @@ class QueueClerk:
         segment = f"{self._epoch}-{self._tag}-{self._segments}"
         first = 0
         for item in group:
-            self._places[item.name] = _Place(segment, first)
+            self._places[item.name] = _Where(segment, first)
             first += len(item.content.sizes)
         self._counts[segment] = first
         body = encode_segment(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tenure.errors import ConfigError
-from tenure.ledger import InboxName, Lot
+from tenure.ledger import InboxName, Lot, Place
 from tenure.plugins.queue.settings import QueueSettings
 from tenure.plugins.queue.wire import (
     MAX_ATTEMPTS,
@@ -43,7 +43,7 @@ class Messages:
         """Their place in the batch; known when it is put together."""
 
 
-def compose(name: InboxName, after: int, skipped: Sequence[int], lots: Sequence[Lot]) -> bytes:
+def compose(name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
     """The body of one batch: messages, workers' notes and commands that were given at about the same time."""
     bodies: list[bytes] = []
     spans: list[Span] = []
@@ -60,7 +60,7 @@ def compose(name: InboxName, after: int, skipped: Sequence[int], lots: Sequence[
             notes.append(payload)
         else:
             commands.append(payload)
-    return encode_batch(after, bodies, spans, notes, commands, skipped)
+    return encode_batch(place, bodies, spans, notes, commands)
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):

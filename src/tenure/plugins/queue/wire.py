@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from tenure.ledger import Place
+
 SCHEMA = 1
 MAX_MESSAGES_PER_BATCH = 100_000
 MAX_KEY_CHARACTERS = 256
@@ -127,6 +129,7 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     schema: int
     after: int
     skipped: Annotated[list[Small], msgspec.Meta(max_length=100)] = []
+    ahead: Annotated[list[Small], msgspec.Meta(max_length=1000)] = []
     sizes: Annotated[list[Small], msgspec.Meta(max_length=MAX_MESSAGES_PER_BATCH)] = []
     spans: list[Span] = []
     notes: list[WorkerNote] = []
@@ -163,15 +166,16 @@ def digest(key: str) -> str:
 
 
 def encode_batch(
-    after: int,
+    place: Place,
     bodies: Sequence[bytes],
     spans: Sequence[Span] = (),
     notes: Sequence[WorkerNote] = (),
     commands: Sequence[Command] = (),
-    skipped: Sequence[int] = (),
 ) -> bytes:
     sizes = [len(body) for body in bodies]
-    header = Header(SCHEMA, after, list(skipped), sizes, list(spans), list(notes), list(commands))
+    header = Header(
+        SCHEMA, place.after, list(place.skipped), list(place.ahead), sizes, list(spans), list(notes), list(commands)
+    )
     return b"\n".join((_encode(header), b"".join(bodies)))
 
 

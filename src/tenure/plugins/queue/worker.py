@@ -481,8 +481,8 @@ class QueueWorker:
                 handled += 1
             running.pop(task, None)
             if handled % 16 == 0:
-                now = self.clock.read()
-                if now.leader_elapsed(turn) >= _TURN:
+                read = self.clock.read()
+                if read.leader_elapsed(turn) >= _TURN:
                     await self.clock.sleep(0)
                     turn = self.clock.read()
 
