@@ -30,12 +30,13 @@ from tenure.ledger.place import Place
 from tenure.ledger.producers import Producers, Remembered, Verdict
 from tenure.ledger.records import NOTHING, Kind, LogEntry, Rejection
 from tenure.ledger.snapshots import Archivist, write_quietly
-from tenure.ledger.together import all_of
 from tenure.store import Store, Stored
 
 _log = logging.getLogger("tenure.ledger")
 _MAX_REJECTIONS = 1000
 _REASON_CHARACTERS = 300
+_PATIENCE = 0.25
+"""Seconds for which a tick waits for all that it reads; after that it takes what it has."""
 _SWEEPS_TO_RESUME = 2
 _SWEEPS_IN_VAIN = 10
 """After so many, and a retention, what follows something that never came is set aside."""
@@ -164,6 +165,8 @@ class LedgerTerm:
         """In how many sweeps something was found whose predecessor was not."""
         self._pending: dict[InboxName, Letter] = {}
         """Seen and put off: too much for one tick."""
+        self._reading: dict[InboxName, asyncio.Task[tuple[Letter, bytes] | StoreError | None]] = {}
+        self._gets = asyncio.Semaphore(config.gets_at_once)
         self._clearing: dict[str, asyncio.Task[None]] = {}
         self._archiving: asyncio.Task[None] | None = None
         self._entries_since = 0
@@ -188,6 +191,8 @@ class LedgerTerm:
                 self.state.apply(entry)
                 break
             # A former leader's, which came before ours: it counts. Catch up with it.
+        if self.state.restored:
+            self._archivist.found_sound(self.state.restored)
         if self.state.seq > 1:
             self._entries_since = self._config.snapshot_every  # what is inherited is condensed soon
         return entry
@@ -213,13 +218,19 @@ class LedgerTerm:
 
     async def aclose(self) -> None:
         """Let go of what runs beside. Nothing is lost: the next leader does it."""
-        tasks = [*self._clearing.values(), *([self._archiving] if self._archiving is not None else [])]
+        tasks: list[asyncio.Task[Any]] = [*self._clearing.values(), *self._reading.values()]
+        if self._archiving is not None:
+            tasks.append(self._archiving)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
     # Looking
+
+    def _is_swept(self) -> bool:
+        """Was everything that the sweep found read?"""
+        return self._sweep_ended and not self._pending and not self._reading
 
     async def _gather(self, now_ms: int) -> tuple[_Gathered, bool]:
         if not self._pending:
@@ -238,7 +249,7 @@ class LedgerTerm:
         room = self._config.bytes_per_tick
         for name, letter in list(self._pending.items()):
             self._sweep_present.add(name.uid)
-            if name.key in self._clearing:
+            if name.key in self._clearing or name in self._reading:
                 del self._pending[name]
             elif self.state.producers.is_done(name):
                 (gathered.done if name.uid in self.state.producers.known else gathered.strangers).append(name)
@@ -255,33 +266,46 @@ class LedgerTerm:
         self._judge(read, gathered, now_ms)
         if gathered.early or gathered.left:
             self._sweep_blocked = True
-        if self._sweep_ended and not self._pending:
+        if self._is_swept():
             # What a letter follows was there before it: a sweep that read everything has seen it, if it is anywhere.
             self._early = Counter({name: self._early[name] + 1 for name in self._sweep_early})
         more = bool(self._pending) or not self._sweep_ended
         return gathered, more
 
     async def _read(self, letters: Sequence[Letter]) -> list[tuple[Letter, bytes]]:
-        limit = asyncio.Semaphore(self._config.gets_at_once)
-
-        async def fetch(letter: Letter) -> tuple[Letter, bytes] | None:
-            async with limit:
-                try:
-                    found = await self._store.get(letter.name.key)
-                except NotFound:
-                    return None  # a former leader's delete: it was folded, or somebody else removed it
-                except StoreError as error:
-                    self._pending[letter.name] = letter  # one that fails does not keep the others waiting
-                    errors.append(error)
-                    return None
-                assert isinstance(found, Stored)
-                return letter, found.body
-
-        errors: list[StoreError] = []
-        answers = await all_of(fetch(letter) for letter in letters)
-        if errors and len(errors) == len(letters):
+        """What can be had soon. One answer that takes long does not keep the others waiting: it is for a later tick."""
+        spawn = asyncio.get_running_loop().create_task
+        for letter in letters:
+            self._reading[letter.name] = spawn(self._fetch(letter))
+        tasks = list(self._reading.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=_PATIENCE)
+            if not any(task.done() for task in tasks):
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        found, errors = [], []
+        for name, task in list(self._reading.items()):
+            if task.done():
+                del self._reading[name]
+                answer = task.result()
+                if isinstance(answer, tuple):
+                    found.append(answer)
+                elif answer is not None:
+                    errors.append(answer)
+        if errors and not found:
             raise errors[0]
-        return [answer for answer in answers if answer is not None]
+        return found
+
+    async def _fetch(self, letter: Letter) -> tuple[Letter, bytes] | StoreError | None:
+        async with self._gets:
+            try:
+                stored = await self._store.get(letter.name.key)
+            except NotFound:
+                return None  # a former leader's delete: it was folded, or somebody else removed it
+            except StoreError as error:
+                self._pending[letter.name] = letter  # to be asked for again
+                return error
+            assert isinstance(stored, Stored)
+            return letter, stored.body
 
     def _judge(self, read: list[tuple[Letter, bytes]], gathered: _Gathered, now_ms: int) -> None:
         """Sort out what is folded now: by age, but never before what its producer knew to be durable."""
@@ -346,8 +370,7 @@ class LedgerTerm:
 
     async def _decide(self, gathered: _Gathered, now_ms: int) -> LogEntry | None:
         # What was put off was in the inbox as well: a sweep counts only if nothing of it was.
-        whole = self._sweep_ended and not self._pending and not self._sweep_blocked
-        swept = self._sweep_began_ms if whole else None
+        swept = self._sweep_began_ms if self._is_swept() and not self._sweep_blocked else None
         stamp = Stamp(self.state.seq + 1, self._lead.epoch, now_ms)
         decided_at = self._clock.read()
         try:

@@ -68,6 +68,8 @@ class LedgerState:
         self.machine_version = 0
         """Of the leader that began the newest term."""
         self.voids = 0
+        self.restored = 0
+        """The entry whose snapshot this began with."""
 
     def apply(self, entry: LogEntry) -> bool:
         """Take in the next entry. False: it is void, and changed nothing but the count."""
@@ -141,6 +143,7 @@ class LedgerState:
         self.producers.restore(frame.producers, frame.horizon)
         self.seq, self.epoch, self.time_ms = frame.seq, frame.epoch, frame.time_ms
         self.machine_version = frame.machine
+        self.restored = frame.seq
         return None
 
 

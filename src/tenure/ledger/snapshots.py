@@ -99,8 +99,10 @@ class Archivist:
 
     def found_sound(self, seq: int) -> None:
         if not self.verified or seq > self.verified[-1][0]:
-            self.verified.append((seq, self._clock.read()))
-            del self.verified[:-4]
+            now = self._clock.read()
+            self.verified.append((seq, now))
+            ripe = [each for each in self.verified if now.follower_elapsed(each[1]) >= self._config.trim_delay]
+            self.verified = ripe[-2:] + self.verified[len(ripe) :]
 
     async def write(self, state: LedgerState) -> None:
         """Of this instant: everything is taken from `state` before the first await."""

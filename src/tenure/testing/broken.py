@@ -38,9 +38,10 @@ def broken(name: str | None) -> Iterator[None]:
     if name is None:
         yield
         return
-    if name not in VARIANTS:
-        raise ConfigError(f"there is no broken variant {name!r}: there are {', '.join(sorted(VARIANTS))}")
-    patches = VARIANTS[name].patches()
+    known = all_variants()
+    if name not in known:
+        raise ConfigError(f"there is no broken variant {name!r}: there are {', '.join(sorted(known))}")
+    patches = known[name].patches()
     # From the class's own dictionary: a property must be restored as it was defined, not as it is read.
     before = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in patches]
     try:
@@ -203,3 +204,10 @@ VARIANTS = {
         ),
     )
 }
+
+
+def all_variants() -> dict[str, Variant]:
+    """Of the election, and of the queue."""
+    from tenure.testing.broken_queue import QUEUE_VARIANTS
+
+    return VARIANTS | {variant.name: variant for variant in QUEUE_VARIANTS}

@@ -1,0 +1,105 @@
+"""Broken builds of the ledger and the queue: each is a patch to a production class, and the judge must catch it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from tenure.errors import StoreError
+from tenure.ledger import catchup as catchup_module
+from tenure.ledger import leader as leader_module
+from tenure.ledger.config import LedgerConfig
+from tenure.ledger.layout import InboxName
+from tenure.ledger.leader import Item, LedgerTerm, Overtaken, Situation
+from tenure.ledger.log import Tenancy
+from tenure.ledger.machine import LedgerState
+from tenure.ledger.producer import Lot, Producer, Receipt
+from tenure.ledger.producers import Producers, Verdict
+from tenure.ledger.records import LogEntry
+from tenure.plugins.queue.clerk import QueueClerk
+from tenure.store import Store
+from tenure.testing.broken import Patch, Variant
+
+
+def _folding_not_idempotent() -> list[Patch]:
+    judge = Producers.judge
+
+    def forgetful(self: Producers, name: InboxName, *arguments: Any) -> Verdict:
+        verdict = judge(self, name, *arguments)
+        return Verdict.FOLD if verdict is Verdict.DUPLICATE else verdict
+
+    return [(Producers, "judge", forgetful), (Producers, "is_done", lambda self, name: False)]
+
+
+def _trusts_one_404() -> list[Patch]:
+    async def catch_up(store: Store, state: LedgerState, lead: Tenancy) -> None:
+        await catchup_module._read_on(store, state, lead)
+
+    return [(leader_module, "catch_up", catch_up)]
+
+
+def _reads_ghosts() -> list[Patch]:
+    return [(LedgerConfig, "trusted_for", property(lambda self: float("inf")))]
+
+
+def _no_term_start() -> list[Patch]:
+    """The newer leader voids what comes late by its own opinion, and not by an entry that everybody reads."""
+    begin, decide = LedgerTerm.begin, LedgerTerm._decide
+
+    async def quiet_begin(self: LedgerTerm) -> LogEntry:
+        await catchup_module.catch_up(self._store, self.state, self._lead)
+        if self.state.seq == 0:
+            return await begin(self)
+        return LogEntry(write_id="-", seq=self.state.seq, epoch=self._lead.epoch, time_ms=self.state.time_ms)
+
+    async def stubborn_decide(self: LedgerTerm, gathered: Any, now_ms: int) -> LogEntry | None:
+        try:
+            return await decide(self, gathered, now_ms)
+        except Overtaken:
+            self.state.seq += 1  # void, it thinks, and goes on
+            raise StoreError("a number was taken") from None
+
+    return [(LedgerTerm, "begin", quiet_begin), (LedgerTerm, "_decide", stubborn_decide)]
+
+
+def _acks_before_created() -> list[Patch]:
+    send = Producer._send
+
+    async def hasty(self: Producer, me: Any, name: InboxName, body: bytes, lots: list[Lot]) -> None:
+        for index, lot in enumerate(lots):
+            if not lot.future.done():
+                lot.future.set_result(Receipt(name.uid, name.number, index))
+        await send(self, me, name, body, lots)
+
+    return [(Producer, "_send", hasty)]
+
+
+def _expires_without_sweep() -> list[Patch]:
+    decide = QueueClerk.decide
+
+    def hasty(self: QueueClerk, items: Sequence[Item], situation: Situation) -> bytes | None:
+        return decide(self, items, msgspec.structs.replace(situation, swept_ms=situation.stamp.time_ms))
+
+    return [(QueueClerk, "decide", hasty)]
+
+
+def _forgets_early() -> list[Patch]:
+    silent = Producers.silent
+
+    def hasty(self: Producers, before_ms: int, present: Collection[str]) -> list[str]:
+        return silent(self, 2**62, ())
+
+    return [(Producers, "silent", hasty)]
+
+
+QUEUE_VARIANTS = (
+    Variant("folding-not-idempotent", "a batch that was folded is folded again", _folding_not_idempotent),
+    Variant("trusts-one-404", "a new leader takes one missing entry for the end of the log", _trusts_one_404),
+    Variant("reads-ghosts", "who reads along believes whatever it reads, however late", _reads_ghosts),
+    Variant("no-term-start", "a new leader begins without an entry that says so", _no_term_start),
+    Variant("acks-before-created", "enqueue returns before the store has answered", _acks_before_created),
+    Variant("expires-without-sweep", "tickets lapse though reports may lie in the inbox", _expires_without_sweep),
+    Variant("forgets-early", "producers are forgotten at once", _forgets_early),
+)
