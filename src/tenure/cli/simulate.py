@@ -1,4 +1,4 @@
-"""`tenure simulate`: try to make two leaders, from thousands of seeds."""
+"""`tenure simulate`: try to make two leaders, or to lose a message, from thousands of seeds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tenure.cli.text import show_json
 from tenure.simulate.campaign import Report, run_campaign
 from tenure.simulate.seed import Plan
-from tenure.testing.broken import VARIANTS
+from tenure.testing.broken import VARIANTS, all_variants
 from tenure.testing.trouble import KINDS
 
 EPILOG = "\b\nBroken variants, each of which leaves one rule out and must be caught:\n" + "\n".join(
-    f"  {variant.name:<28}{variant.leaves_out}" for variant in VARIANTS.values()
+    f"  {variant.name:<28}{variant.leaves_out}" for variant in all_variants().values()
 )
 
 
@@ -39,7 +39,10 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
     "--minutes", type=click.FloatRange(0.1, 100_000), default=10, show_default=True, help="Simulated, a seed."
 )
 @click.option("--faults", callback=_kinds, default="all", show_default=True, help="Kinds of trouble, with commas.")
-@click.option("--broken", type=click.Choice(list(VARIANTS)), metavar="VARIANT", help="Leave one rule out: see below.")
+@click.option(
+    "--broken", type=click.Choice(list(all_variants())), metavar="VARIANT", help="Leave one rule out: see below."
+)
+@click.option("--queue", is_flag=True, help="Run a queue on the fleet, and judge that as well.")
 @click.option("--processes", type=click.IntRange(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
@@ -49,16 +52,24 @@ def simulate(
     minutes: float,
     faults: tuple[str, ...],
     broken: str | None,
+    queue: bool,
     processes: int | None,
     as_json: bool,
 ) -> int:
     """Run the production classes in simulated time, with everything going wrong, and look for two leaders.
 
     Each seed is a fleet of its own, with drifting clocks, crashes, freezes, lost answers, damage to the bucket and
-    people who ask for things; the same seed gives the same run. Exit code 1 on a violation, or if a long run left a
-    kind of fault out. A broken variant ends at its first violation, and exits with 1 as well: that is what it is for.
+    people who ask for things; the same seed gives the same run. With --queue every process also enqueues and handles
+    messages, and every message is accounted for: none lost, none that was acked delivered again.
+
+    Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends at its first violation,
+    and exits with 1 as well: that is what it is for.
     """
-    plan = Plan(workers=workers, minutes=minutes, faults=faults, broken=broken)
+    of_queue = broken is not None and broken not in VARIANTS
+    if of_queue and not queue:
+        raise click.UsageError(f"{broken!r} is a broken queue: give --queue as well")
+    what = "queue" if queue else "election"
+    plan = Plan(workers=workers, minutes=minutes, faults=faults, broken=broken, what=what)
     with _bar() as bar:
         task = bar.add_task("simulating", total=seeds, violated=0)
         report = run_campaign(
@@ -94,9 +105,11 @@ def _tell(report: Report) -> None:
         f"{report.seeds:,} seeds of {report.workers} workers, {hours:,.1f} simulated hours in "
         f"{report.wall_seconds:,.0f} s: {report.terms:,} terms began, at least {report.fewest_faults} faults a seed."
     )
-    for name in ("fault", "network", "end"):
+    titles = {"fault": "Trouble made", "network": "Seen by requests", "end": "Terms ended by", "queue": "Of the queue"}
+    for name, title in titles.items():
         hits = {key.split(":", 1)[1]: count for key, count in report.coverage.items() if key.startswith(f"{name}:")}
-        title = {"fault": "Trouble made", "network": "Seen by requests", "end": "Terms ended by"}[name]
+        if not hits:
+            continue
         click.echo(f"{title}: " + ", ".join(f"{key} {count:,}" for key, count in hits.items()))
     points = [key for key in report.coverage if key.startswith(("crash:", "freeze:", "suspend:"))]
     click.echo(f"Struck while waiting in {len({key.split(':', 1)[1] for key in points})} different places.")
@@ -105,11 +118,13 @@ def _tell(report: Report) -> None:
     first = report.first_violation
     if first is None:
         click.echo("No violation: never two leaders, epochs rise, every grant its own, nobody left without a leader.")
+        if report.what == "queue":
+            click.echo("No message lost, none delivered again after its ack, keys in order, none that was a duplicate.")
         return
     click.echo(f"VIOLATED in {report.violations} seeds; first in seed {first.seed}, after {first.at:.3f} s:")
     click.echo(f"  {first.check}: {first.what}")
     if report.broken is None:
         click.echo(
             f"Replay it:  tenure simulate --first-seed {first.seed} --seeds 1 --workers {report.workers} "
-            f"--minutes {report.minutes:g}"
+            f"--minutes {report.minutes:g}{' --queue' if report.what == 'queue' else ''}"
         )

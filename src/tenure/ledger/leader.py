@@ -29,7 +29,7 @@ from tenure.ledger.machine import LedgerState, Machine, Stamp
 from tenure.ledger.place import Place
 from tenure.ledger.producers import Producers, Remembered, Verdict
 from tenure.ledger.records import NOTHING, Kind, LogEntry, Rejection
-from tenure.ledger.snapshots import Archivist, write_quietly
+from tenure.ledger.snapshots import Archivist, picture_of, write_quietly
 from tenure.store import Store, Stored
 
 _log = logging.getLogger("tenure.ledger")
@@ -484,7 +484,9 @@ class LedgerTerm:
         ):
             self._entries_since = self._bytes_since = 0
             self._condensed_at = self._clock.read()
-            self._archiving = asyncio.get_running_loop().create_task(write_quietly(self._archivist, self.state))
+            self._archiving = asyncio.get_running_loop().create_task(
+                write_quietly(self._archivist, picture_of(self.state))
+            )
         elif self._archivist.bound() is not None:
             self._archiving = asyncio.get_running_loop().create_task(self._trim())
 

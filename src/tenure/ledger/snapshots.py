@@ -32,6 +32,20 @@ class Found(msgspec.Struct, frozen=True):
     chunks: list[bytes]
 
 
+class Picture(msgspec.Struct, frozen=True):
+    """A state as it was at one instant, between two entries: what is written later must not have moved on."""
+
+    seq: int
+    epoch: int
+    time_ms: int
+    machine: int
+    chunks: list[bytes]
+
+
+def picture_of(state: LedgerState) -> Picture:
+    return Picture(state.seq, state.epoch, state.time_ms, state.machine.version, state.snapshot())
+
+
 async def read_snapshot(store: Store, seq: int) -> Found | str:
     """A snapshot whose every byte is as it was written, or why there is none."""
     try:
@@ -104,18 +118,23 @@ class Archivist:
             ripe = [each for each in self.verified if now.follower_elapsed(each[1]) >= self._config.trim_delay]
             self.verified = ripe[-2:] + self.verified[len(ripe) :]
 
-    async def write(self, state: LedgerState) -> None:
-        """Of this instant: everything is taken from `state` before the first await."""
-        bodies = state.snapshot()
-        seq, epoch, time_ms, version = state.seq, state.epoch, state.time_ms, state.machine.version
+    async def write(self, picture: Picture) -> None:
+        seq = picture.seq
         tag = self._draw_id()
         chunks = []
-        for number, body in enumerate(bodies):
+        for number, body in enumerate(picture.chunks):
             key = f"{CHUNKS}{seq:020d}-{tag}-{number:06d}"
             # Unconditional: the name is ours alone, and the same bytes may land twice without harm.
             await self._store.put(key, body)
             chunks.append(Chunk(key, len(body), checksum(body)))
-        manifest = Manifest(write_id=tag, seq=seq, epoch=epoch, time_ms=time_ms, machine=version, chunks=tuple(chunks))
+        manifest = Manifest(
+            write_id=tag,
+            seq=seq,
+            epoch=picture.epoch,
+            time_ms=picture.time_ms,
+            machine=picture.machine,
+            chunks=tuple(chunks),
+        )
         outcome = await self._store.create(snapshot_key(seq), encode(manifest))
         if not isinstance(outcome, Applied | Rejected):
             _log.info("whether the snapshot of entry %s was written is not known: %s", seq, outcome.error)
@@ -171,10 +190,10 @@ class Archivist:
         return doomed, True
 
 
-async def write_quietly(archivist: Archivist, state: LedgerState) -> None:
+async def write_quietly(archivist: Archivist, picture: Picture) -> None:
     """A snapshot that cannot be written now is written later."""
     try:
-        await archivist.write(state)
+        await archivist.write(picture)
     except StoreError as error:
         _log.info("a snapshot was not written, and will be later: %s", error)
 

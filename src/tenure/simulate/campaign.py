@@ -8,20 +8,21 @@ import multiprocessing
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
-from tenure.simulate.seed import Plan, SeedResult, run_seeds
+from tenure.simulate.queue_seed import run_queue_seed
+from tenure.simulate.seed import Plan, SeedResult, run_seed
 from tenure.testing.trouble import KINDS
 
 _SEEDS_AT_ONCE = 4  # of one process, between two reports
 ENOUGH_FOR_COVERAGE = 200
 """With so many seeds and all faults, one that was never hit is a defect of the simulation."""
 
-EXPECTED = (
+_ALWAYS = (
     *(f"fault:{kind}" for kind in KINDS),
     *(
         f"network:{name}"
@@ -32,9 +33,31 @@ EXPECTED = (
             *("server_error_applied", "server_error_not_applied"),
         )
     ),
-    *(f"end:{reason}" for reason in ("renew-deadline", "taken", "damaged", "stopped", "step-down", "unhealthy")),
 )
-CRASH_POINTS = ("renew", "stand", "confirm", "settle", "release", "read", "beat", "survey")
+EXPECTED = {
+    "election": (
+        *_ALWAYS,
+        *(f"end:{reason}" for reason in ("renew-deadline", "taken", "damaged", "stopped", "step-down", "unhealthy")),
+    ),
+    "queue": (
+        *_ALWAYS,
+        *(
+            f"queue:{what}"
+            for what in (
+                *("accepted", "acks", "handled", "tickets", "lapsed", "retried", "dead", "given back", "duplicates"),
+                *("shifted", "forgotten", "resumed", "skipped", "joined", "left", "resyncs", "late reports", "ghosts"),
+                *("enqueue refused or unknown", "snapshots", "trimmed"),
+            )
+        ),
+    ),
+}
+CRASH_POINTS = {
+    "election": ("renew", "stand", "confirm", "settle", "release", "read", "beat", "survey"),
+    "queue": (
+        *("look", "_fetch", "append", "commit", "prepare", "catch_up", "write", "read_snapshot", "trim", "_delete"),
+        *("_send", "log_end", "poll", "_get_segment", "handle"),
+    ),
+}
 """Functions in which some process must have been killed or frozen while it waited."""
 
 
@@ -64,6 +87,7 @@ class Report(msgspec.Struct, frozen=True):
     workers: int
     minutes: float
     broken: str | None
+    what: str = "election"
 
 
 Progress = Callable[[int, int], None]
@@ -118,6 +142,11 @@ def _results(first: int, seeds: int, plan: Plan, processes: int) -> Iterator[lis
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def run_seeds(seeds: Sequence[int], plan: Plan) -> list[SeedResult]:
+    one = run_queue_seed if plan.what == "queue" else run_seed
+    return [one(seed, plan) for seed in seeds]
+
+
 def _end_with_parent() -> None:
     """A run that is killed must not leave its processes behind, waiting for work."""
 
@@ -164,6 +193,7 @@ class _Total:
             workers=plan.workers,
             minutes=plan.minutes,
             broken=plan.broken,
+            what=plan.what,
         )
 
     def _not_covered(self, plan: Plan) -> list[str]:
@@ -171,10 +201,10 @@ class _Total:
             return []
         struck = [
             point
-            for point in CRASH_POINTS
+            for point in CRASH_POINTS[plan.what]
             if not any(key.startswith(("crash:", "freeze:")) and point in _functions(key) for key in self.coverage)
         ]
-        return [item for item in EXPECTED if not self.coverage[item]] + [
+        return [item for item in EXPECTED[plan.what] if not self.coverage[item]] + [
             f"crash or freeze in {point}" for point in struck
         ]
 

@@ -38,7 +38,7 @@ QUEUE = "jobs"
 FOLDER = ledger_folder("s3-queue", QUEUE)
 KEYS = 3
 DEDUP_WINDOW = 3600.0
-_LATE_SECONDS = 40.0
+_LATE_SECONDS = 60.0
 
 
 class Home:
@@ -91,9 +91,13 @@ class Judge:
         cluster.bucket.watchers.append(self._written)
 
     def _written(self, write: Write) -> None:
-        if not write.key.startswith(FOLDER) or write.new is None:
+        if not write.key.startswith(FOLDER):
             return
         key = write.key.removeprefix(FOLDER)
+        if write.new is None:
+            self.counts["trimmed"] += key.startswith("log/")
+            return
+        self.counts["snapshots"] += key.startswith("snapshots/")
         if not key.startswith("log/"):
             return
         number = parse_number(key)
@@ -144,6 +148,8 @@ class Judge:
         self.counts["duplicates"] += work.duplicates
         self.counts["shifted"] += bool(work.shift)
         self.counts["forgotten"] += len(entry.forgotten)
+        self.counts["resumed"] += len(entry.resumed)
+        self.counts["skipped"] += len(entry.skipped)
         self.counts["joined"] += len(work.joined)
         self.counts["left"] += len(work.left)
 
@@ -217,6 +223,34 @@ def _fingerprint(machine: QueueMachine) -> dict[str, Any]:
         "totals": msgspec.structs.asdict(machine.totals),
         "tickets": sorted(machine.tickets),
     }
+
+
+class QueueTrouble:
+    """What harms a queue in particular: entries of the log that land late, and readers that stand still for long."""
+
+    def __init__(self, cluster: SimulatedCluster, random: Random, ends_at: float) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._ends_at = ends_at
+        self._later(random.uniform(5, 15), self._next)
+
+    def _later(self, seconds: float, call: Any) -> None:
+        world = self._cluster.world
+        if world.now + seconds < self._ends_at:
+            world.call_at(world.now + seconds, call)
+
+    def _next(self) -> None:
+        self._later(self._random.uniform(10, 30), self._next)
+        leaders = self._cluster.leaders()
+        if self._random.random() < 0.6 and leaders:
+            network, leader = self._cluster.network, leaders[0]
+            network.change(leader, late_landing=0.4, late_seconds=60.0)
+            self._later(self._random.uniform(0.5, 3.0), lambda: network.change(leader, late_landing=0.003))
+            return
+        others = [worker for worker in self._cluster.workers.values() if worker.host.alive and not worker.is_leader()]
+        if others:
+            lease = self._cluster.config.lease_timeout
+            self._random.choice(others).host.freeze(self._random.uniform(2.0, 5.0) * lease)
 
 
 class Scenario:
@@ -380,6 +414,7 @@ def run_queue_seed(seed: int, plan: Plan) -> SeedResult:
 
         outsider.start(outside())
         trouble.begin(ends_at)
+        QueueTrouble(cluster, Random(f"{seed}/queue trouble"), ends_at)
         world.run_until(ends_at)
         if not checkers.violations:
             _quiesce(world, cluster, scenario, checkers, judge, config)

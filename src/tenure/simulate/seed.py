@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import msgspec
 
@@ -30,6 +29,8 @@ class Plan(msgspec.Struct, frozen=True):
     faults: tuple[str, ...] = ()
     """Kinds of trouble; none given: all."""
     broken: str | None = None
+    what: str = "election"
+    """`election` or `queue`."""
 
 
 class SeedResult(msgspec.Struct, frozen=True):
@@ -160,7 +161,3 @@ def _coverage(cluster: SimulatedCluster, world: World, trouble: Trouble, checker
         found[f"end:{reason}"] += count
     found["terms"] += len(checkers.terms)
     return dict(sorted(found.items()))
-
-
-def run_seeds(seeds: Sequence[int], plan: Plan) -> list[SeedResult]:
-    return [run_seed(seed, plan) for seed in seeds]
