@@ -38,7 +38,7 @@ Exit codes:
 Environment (below the command line, above tenure.toml):
   TENURE_URL         the store
   TENURE_NAMESPACE   which election on it
-  TENURE_WORKER_ID   this machine's name in it, for `run`
+  TENURE_WORKER_ID   this machine's name in it, for `run` and `queue work`
   TENURE_CONFIG      the file to read instead of ./tenure.toml
   TENURE_DEBUG       1: stack traces
 """
@@ -53,6 +53,7 @@ SECTIONS = {
         "audit": "audit:audit_command",
     },
     "Act": {"run": "run:run", "step-down": "step_down:step_down", "transfer": "transfer:transfer", "gc": "gc:gc"},
+    "Queue": {"queue": "queue:queue"},
 }
 """By name: the module of `tenure.cli`, and the command in it. A command is imported when it is asked for: to import all
 of them takes longer than most of them do."""
@@ -104,6 +105,9 @@ def _take_debug(command: click.Command) -> None:
         if value:
             _set_debug(True)
 
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _take_debug(inner)
+
     command.params.append(
         click.Option(["--debug"], is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=callback)
     )
@@ -143,7 +147,7 @@ def _read_settings(context: click.Context, config: str | None) -> None:
     except ConfigError as error:
         # Not yet: the command may be one that takes nothing from it, or be asked for its help.
         context.default_map = {
-            name: settings.Broken(error) for name, command in commands.items() if settings.uses_file(command)
+            name: settings.Broken(error, command) for name, command in commands.items() if settings.uses_file(command)
         }
         return
     context.default_map = found.default_map(commands)

@@ -22,9 +22,21 @@ NO_URL = (
 )
 
 
+URL_LEFT_OUT = "tenure.url.left_out"
+"""In `click.Context.meta`: the first word on the line is no URL, but what stands after one."""
+
+
+class UrlArgument(click.Argument):
+    """Of a command with further arguments it may be left out as well, where it comes from elsewhere."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        if not ctx.meta.get(URL_LEFT_OUT):
+            super().add_to_parser(parser, ctx)
+
+
 def located(command: F) -> F:
     """Gives a command the argument URL, which may also come from the environment or from tenure.toml."""
-    return click.argument("url", envvar="TENURE_URL", required=False, callback=_checked_url)(command)
+    return click.argument("url", cls=UrlArgument, envvar="TENURE_URL", required=False, callback=_checked_url)(command)
 
 
 def placed(command: F) -> F:

@@ -54,16 +54,26 @@ class Settings(msgspec.Struct, frozen=True):
     def default_map(self, commands: Mapping[str, click.Command]) -> dict[str, dict[str, Any]]:
         """For `click.Context.default_map` of the group: a command's own table wins over the top of the file."""
         shared = {name: value for name in _AT_THE_TOP if (value := getattr(self, name)) is not None}
-        return {
-            name: {key: value for key, value in shared.items() if key in _parameters(command)}
-            | self.commands.get(name, {})
-            for name, command in commands.items()
-            if uses_file(command)
-        }
+        return _defaults(commands, self.commands, shared)
+
+
+def _defaults(
+    commands: Mapping[str, click.Command], own: Mapping[str, Any], shared: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, command in commands.items():
+        if isinstance(command, click.Group):
+            found[name] = _defaults(command.commands, own.get(name, {}), shared)
+        elif uses_file(command):
+            taken = {key: value for key, value in shared.items() if key in _parameters(command)}
+            found[name] = taken | own.get(name, {})
+    return found
 
 
 def uses_file(command: click.Command) -> bool:
-    """What is about a store, or about timing."""
+    """What is about a store, or about timing; or has a command in it that is."""
+    if isinstance(command, click.Group):
+        return any(uses_file(each) for each in command.commands.values())
     return not _parameters(command).keys().isdisjoint(("url", "preset"))
 
 
@@ -127,11 +137,15 @@ def _check_numbers(path: Path, value: Any) -> None:
 class Broken(dict[str, Any]):
     """A default map that raises as soon as a default is looked up, except for what no file can say, and for help."""
 
-    def __init__(self, error: ConfigError) -> None:
+    def __init__(self, error: ConfigError, command: click.Command | None = None) -> None:
         super().__init__(broken=True)
         self._sentence = str(error)
+        inner = command.commands if isinstance(command, click.Group) else {}
+        self._inner = {name: Broken(error, each) for name, each in inner.items()}
 
     def get(self, key: str, default: Any = None) -> Any:
+        if key in self._inner:
+            return self._inner[key]
         self._refuse(key)
         return default
 
@@ -144,6 +158,8 @@ class Broken(dict[str, Any]):
         return False
 
     def _refuse(self, key: object) -> None:
+        if self._inner:
+            return  # a group of commands takes nothing from a file itself
         context = click.get_current_context(silent=True)
         # So click marks that it only asks for the defaults to show in a help text.
         if key not in _NEVER_HERE and not (context is not None and context.resilient_parsing):
@@ -216,8 +232,21 @@ def _plain(file: str, what: str, value: Any) -> None:
 def _table(file: str, name: str, table: Any, command: click.Command) -> dict[str, Any]:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{file}: {name} is {_kind(table)}, and must be a table: [{name}]")
-    options = _long_names(command)
     found: dict[str, Any] = {}
+    if isinstance(command, click.Group):
+        for key, value in table.items():
+            if key not in command.commands:
+                if not isinstance(value, Mapping):
+                    table_of = next(iter(command.commands))
+                    raise ConfigError(
+                        f"{file}: the key {key[:_MAX_SHOWN]} in [{name}] is unknown: options stand in the table of a "
+                        f"command, such as [{name}.{table_of}]"
+                    )
+                known = [f"{name}.{each}" for each in command.commands]
+                _unknown(file, f"{name}.{key}", f"{name}.{key}", known, as_table=True)
+            found[key] = _table(file, f"{name}.{key}", value, command.commands[key])
+        return found
+    options = _long_names(command)
     for key, value in table.items():
         if key == "url":
             raise ConfigError(f"{file}: url stands at the top of the file, not in [{name}]")

@@ -18,7 +18,10 @@ async def catch_up(store: Store, state: LedgerState, lead: Tenancy) -> None:
 
     One 404 is not the end. An entry may be missing because a snapshot made it superfluous, so after the 404 both the
     snapshots and the log are listed: only if neither shows anything from that number on was it the end.
+
+    One gap is not damage either: between the two listings a snapshot may have been made, and the log been trimmed.
     """
+    gap_after: int | None = None
     await restore_newest(store, state, state.seq + 1)
     for _ in range(_MAX_ROUNDS):
         lead.ensure()
@@ -29,7 +32,9 @@ async def catch_up(store: Store, state: LedgerState, lead: Tenancy) -> None:
         following = await first_after(store, state.seq)
         if following is None:
             return
-        if following != state.seq + 1:
+        if following != state.seq + 1 and gap_after != state.seq:
+            gap_after = state.seq
+        elif following != state.seq + 1:
             raise LedgerDamaged(
                 f"entry {state.seq + 1} of the log is missing, entry {following} is there, and no snapshot covers what "
                 "is between: put the missing entries back from a backup"

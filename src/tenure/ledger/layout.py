@@ -18,7 +18,8 @@ DAMAGED = "damaged/"
 
 MAX_NAME_CHARACTERS = 64
 MAX_SEQ = 10**18
-MAX_NUMBER = 10**10 - 1
+MAX_NUMBER = 2**31 - 1
+"""Of a producer's batches; after that it takes another name."""
 
 _INBOX_NAME = re.compile(r"inbox/(\d{20})-([A-Za-z0-9\-]{1,64})-(\d{10})")
 _NUMBERED = re.compile(r"(?:log|snapshots)/(\d{20})")

@@ -31,9 +31,11 @@ from tenure.ledger.producers import Producers, Remembered, Verdict
 from tenure.ledger.records import NOTHING, Kind, LogEntry, Rejection
 from tenure.ledger.snapshots import Archivist, picture_of, write_quietly
 from tenure.store import Store, Stored
+from tenure.store.protocol import MAX_BODY_BYTES
 
 _log = logging.getLogger("tenure.ledger")
 _MAX_REJECTIONS = 1000
+_MAX_FORGOTTEN = 10_000
 _REASON_CHARACTERS = 300
 _PATIENCE = 0.25
 """Seconds for which a tick waits for all that it reads; after that it takes what it has."""
@@ -69,7 +71,6 @@ class _Opened(msgspec.Struct, frozen=True):
     """An object that was read, before it is decided whether it can be folded now."""
 
     place: Place
-    skipped: tuple[int, ...]
     item: Item
 
 
@@ -163,9 +164,13 @@ class LedgerTerm:
         self._sweep_early: set[InboxName] = set()
         self._early: Counter[InboxName] = Counter()
         """In how many sweeps something was found whose predecessor was not."""
+        self._first_early: dict[str, int] = {}
+        """Of those: the lowest number of each producer."""
         self._pending: dict[InboxName, Letter] = {}
         """Seen and put off: too much for one tick."""
         self._reading: dict[InboxName, asyncio.Task[tuple[Letter, bytes] | StoreError | None]] = {}
+        self._sweep_unread: set[str] = set()
+        """Producers of whom something was found in this sweep, and not folded: it could not be read, or not be kept."""
         self._gets = asyncio.Semaphore(config.gets_at_once)
         self._clearing: dict[str, asyncio.Task[None]] = {}
         self._archiving: asyncio.Task[None] | None = None
@@ -175,6 +180,7 @@ class LedgerTerm:
         self._slow_ms = 0
         self.problems: dict[str, str] = {}
         """By key: what lies in the inbox and cannot be folded, for reports. Bounded."""
+        self._sweep_noted: set[str] = set()
         self.ticks = 0
 
     async def begin(self) -> LogEntry:
@@ -203,17 +209,22 @@ class LedgerTerm:
         self.ticks += 1
         now_ms = max(self.state.time_ms, int(await self._now() * 1000))
         gathered, more = await self._gather(now_ms)
-        if gathered.items:
-            await self._clerk.prepare(gathered.items)
-            now_ms = max(now_ms, int(await self._now() * 1000))
-        await self._set_aside(gathered)
+        try:
+            if gathered.items:
+                await self._clerk.prepare(gathered.items)
+                now_ms = max(now_ms, int(await self._now() * 1000))
+            await self._set_aside(gathered)
+        except StoreError:
+            self._put_off(gathered)
+            raise
         self._lead.ensure()
         entry = await self._decide(gathered, now_ms)
+        self._count_sweep()
         if entry is not None:
             await self._clerk.committed(entry, gathered.items)
         self._clear(gathered)
-        if not more:
-            await self._keep_house()
+        if not more or self._entries_since >= 2 * self._config.snapshot_every:
+            self._keep_house()
         return Tick(len(gathered.items), entry, more)
 
     async def aclose(self) -> None:
@@ -238,7 +249,7 @@ class LedgerTerm:
             if look.first:
                 self._sweep_began_ms = now_ms
                 self._sweep_present, self._sweep_blocked = set(), False
-                self._sweep_early = set()
+                self._sweep_early, self._sweep_unread, self._sweep_noted = set(), set(), set()
             for key in look.foreign:
                 self._note(key, "its name is not one that a producer gives: move it away")
             for letter in look.letters:
@@ -254,6 +265,9 @@ class LedgerTerm:
             elif self.state.producers.is_done(name):
                 (gathered.done if name.uid in self.state.producers.known else gathered.strangers).append(name)
                 del self._pending[name]
+            elif letter.size > MAX_BODY_BYTES:
+                self._note(name.key, f"{letter.size:,} bytes, and no batch is over {MAX_INBOX_BYTES:,}: move it away")
+                del self._pending[name]
             elif letter.size > MAX_INBOX_BYTES:
                 reason = f"{letter.size:,} bytes, and no batch is over {MAX_INBOX_BYTES:,}"
                 gathered.rejected.append((name, Rejection(name.key, reason)))
@@ -262,15 +276,33 @@ class LedgerTerm:
                 chosen.append(letter)
                 room -= letter.size
                 del self._pending[name]
-        read = await self._read(chosen)
+        try:
+            read = await self._read(chosen)
+        except StoreError:
+            self._put_off(gathered)
+            raise
         self._judge(read, gathered, now_ms)
         if gathered.early or gathered.left:
             self._sweep_blocked = True
-        if self._is_swept():
-            # What a letter follows was there before it: a sweep that read everything has seen it, if it is anywhere.
-            self._early = Counter({name: self._early[name] + 1 for name in self._sweep_early})
         more = bool(self._pending) or not self._sweep_ended
         return gathered, more
+
+    def _put_off(self, gathered: _Gathered) -> None:
+        """Nothing of this is folded now: the next sweep finds it again, and this one did not see to everything."""
+        self._sweep_blocked = True
+        self._sweep_unread.update(item.name.uid for item in gathered.items)
+        self._sweep_unread.update(name.uid for name, _ in gathered.rejected)
+
+    def _count_sweep(self) -> None:
+        """What a letter follows was there before it: a sweep that read everything has seen it, if it is anywhere."""
+        if not self._is_swept():
+            return
+        unread = self._sweep_unread
+        self._early = Counter({name: self._early[name] + (name.uid not in unread) for name in self._sweep_early})
+        self._first_early = {}
+        for name in self._early:
+            self._first_early[name.uid] = min(name.number, self._first_early.get(name.uid, name.number))
+        self.problems = {key: what for key, what in self.problems.items() if key in self._sweep_noted}
 
     async def _read(self, letters: Sequence[Letter]) -> list[tuple[Letter, bytes]]:
         """What can be had soon. One answer that takes long does not keep the others waiting: it is for a later tick."""
@@ -281,7 +313,7 @@ class LedgerTerm:
         if tasks:
             await asyncio.wait(tasks, timeout=_PATIENCE)
             if not any(task.done() for task in tasks):
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, timeout=4 * _PATIENCE, return_when=asyncio.FIRST_COMPLETED)
         found, errors = [], []
         for name, task in list(self._reading.items()):
             if task.done():
@@ -290,9 +322,16 @@ class LedgerTerm:
                 if isinstance(answer, tuple):
                     found.append(answer)
                 elif answer is not None:
-                    errors.append(answer)
+                    # It is for the next sweep; this one has not seen what it says.
+                    self._sweep_blocked = True
+                    self._sweep_unread.add(name.uid)
+                    if name.key not in self.problems:
+                        errors.append(answer)
+                    again = "still " if name.key in self.problems else ""
+                    reason = f"it {again}cannot be read: {answer}"[:_REASON_CHARACTERS]
+                    self._note(name.key, reason, logging.WARNING if again else logging.DEBUG)
         if errors and not found:
-            raise errors[0]
+            raise errors[0]  # one that can never be read does so once, and does not keep everything else waiting
         return found
 
     async def _fetch(self, letter: Letter) -> tuple[Letter, bytes] | StoreError | None:
@@ -302,7 +341,6 @@ class LedgerTerm:
             except NotFound:
                 return None  # a former leader's delete: it was folded, or somebody else removed it
             except StoreError as error:
-                self._pending[letter.name] = letter  # to be asked for again
                 return error
             assert isinstance(stored, Stored)
             return letter, stored.body
@@ -319,13 +357,14 @@ class LedgerTerm:
                     raise Poison(f"it says that it follows itself: {place}")
             except TooNewLetter as error:
                 self._note(name.key, str(error))
+                self._sweep_unread.add(name.uid)
                 gathered.left += 1
                 continue
             except Poison as error:
                 gathered.rejected.append((name, Rejection(name.key, str(error)[:_REASON_CHARACTERS])))
                 continue
             skipped = tuple(number for number in place.skipped if 0 < number <= place.after)
-            waiting.append(_Opened(place, skipped, Item(name, letter.modified_ms, body, skipped, content)))
+            waiting.append(_Opened(place, Item(name, letter.modified_ms, body, skipped, content)))
         for name, _ in gathered.rejected:
             draft.fold(name, ())
         progress = True
@@ -334,14 +373,17 @@ class LedgerTerm:
             for opened in waiting:
                 name = opened.item.name
                 place = opened.place
-                verdict = draft.judge(name, place.after, opened.skipped, place.ahead)
-                if verdict is Verdict.EARLY and self._was_forgotten(name):
+                item = opened.item
+                verdict = draft.judge(name, place.after, item.skipped, place.ahead)
+                if verdict is Verdict.EARLY and name.uid not in gathered.resumed and self._was_forgotten(name):
                     draft.resume(name.uid, place.after)
                     gathered.resumed[name.uid] = place.after
+                    # What it knew to be durable ahead of others was folded as well, or it would be in the inbox.
+                    item = msgspec.structs.replace(item, skipped=(*item.skipped, *place.ahead))
                     verdict = Verdict.FOLD
                 if verdict is Verdict.FOLD:
-                    draft.fold(name, opened.skipped)
-                    gathered.items.append(opened.item)
+                    draft.fold(name, item.skipped)
+                    gathered.items.append(item)
                     progress = True
                 elif verdict is Verdict.EARLY:
                     put_off.append(opened)
@@ -359,12 +401,17 @@ class LedgerTerm:
                 gathered.early += 1
 
     def _was_forgotten(self, name: InboxName) -> bool:
-        """Nothing is known of its producer, and what it follows is not in the inbox: it was folded, and then forgotten.
+        """Nothing is known of its producer's first batches, and what it follows is not in the inbox: it was folded, and
+        then forgotten.
 
         Nobody is forgotten of whom something is in the inbox. What a batch follows was durable before it, and so seen
-        by every whole sweep that saw the batch, unless it had been folded by then.
+        by every whole sweep that began after the batch was seen, unless it had been folded by then. What was seen, and
+        is itself early, has a lower number: it is resumed first.
         """
-        return name.uid not in self.state.producers.known and self._early[name] >= _SWEEPS_TO_RESUME
+        found = self.state.producers.known.get(name.uid)
+        if (found is not None and found.through) or self._early[name] < _SWEEPS_TO_RESUME:
+            return False
+        return self._first_early.get(name.uid, name.number) >= name.number
 
     # Deciding
 
@@ -380,7 +427,9 @@ class LedgerTerm:
         forgotten: list[str] = []
         horizon = 0
         if swept is not None:
-            forgotten = self.state.producers.silent(swept - round(self._config.retention * 1000), self._sweep_present)
+            present = self._sweep_present.union(item.name.uid for item in gathered.items)
+            silent = self.state.producers.silent(swept - round(self._config.retention * 1000), present)
+            forgotten = silent[:_MAX_FORGOTTEN]
             horizon = self.state.producers.horizon_without(forgotten) if forgotten else 0
         if events is None and not gathered.items and not gathered.rejected and not forgotten:
             return None
@@ -434,8 +483,7 @@ class LedgerTerm:
             except NotFound:
                 continue
             assert isinstance(found, Stored)
-            if len(found.body) <= MAX_INBOX_BYTES:
-                await self._store.put(DAMAGED + name.key.removeprefix(INBOX), found.body)
+            await self._store.put(DAMAGED + name.key.removeprefix(INBOX), found.body)
         for name, rejection in gathered.rejected:
             _log.warning("%s was not folded, and is kept in %s: %s", name.key, DAMAGED, rejection.reason)
         for name in gathered.strangers:
@@ -471,7 +519,7 @@ class LedgerTerm:
             for key in keys:
                 self._clearing.pop(key, None)
 
-    async def _keep_house(self) -> None:
+    def _keep_house(self) -> None:
         """Condense and trim, beside everything else."""
         if self._archiving is not None and not self._archiving.done():
             return
@@ -496,10 +544,12 @@ class LedgerTerm:
         except StoreError as error:
             _log.debug("the log is trimmed later: %s", error)
 
-    def _note(self, key: str, what: str) -> None:
-        if self.problems.get(key) != what and len(self.problems) < _MAX_REJECTIONS:
-            _log.warning("%s is not folded: %s", key, what)
+    def _note(self, key: str, what: str, level: int = logging.WARNING) -> None:
+        if key in self.problems or len(self.problems) < _MAX_REJECTIONS:
+            if self.problems.get(key) != what:
+                _log.log(level, "%s is not folded: %s", key, what)
             self.problems[key] = what
+            self._sweep_noted.add(key)
 
 
 class _Draft:

@@ -13,25 +13,28 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from tenure.clock import Clock, Reading
 from tenure.entropy import NewId
-from tenure.errors import LedgerBusy, StoreError, TenureError, WriteUnknown
-from tenure.ledger.config import LedgerConfig
+from tenure.errors import BodyTooLarge, LedgerBusy, TenureError, WriteUnknown
+from tenure.ledger.config import MAX_INBOX_BYTES, LedgerConfig
 from tenure.ledger.layout import MAX_NUMBER, InboxName
 from tenure.ledger.log import log_end
 from tenure.ledger.place import Place
-from tenure.store import Applied, Rejected, Store, Unknown
+from tenure.store import Applied, Outcome, Rejected, Store, Unknown
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _ENOUGH_BATCHES = 16
 MAX_SKIPPED = 64
 """Batches that one uid may have given up on."""
+WINDOW = 500
+"""Batches that one uid may have sent after one whose outcome is not known: a leader remembers no more than twice so
+many (`MAX_AHEAD`), and each batch names those that are durable."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -87,6 +90,10 @@ class _Incarnation:
         skipped = [number for number in self.skipped if number <= self.through]
         ahead = sorted(number for number in self._ahead if number not in self.skipped)
         return Place(self.through, skipped, ahead)
+
+    @property
+    def is_far_ahead(self) -> bool:
+        return self.next - self.through > WINDOW
 
     @property
     def is_worn_out(self) -> bool:
@@ -149,7 +156,9 @@ class Producer:
         if self._closed:
             raise TenureError("the ledger's producer is closed: its plugin was stopped")
         if os.getpid() != self._pid:
-            self._self = None  # a copied counter would drop an acknowledged batch (E-12)
+            # A copied counter would drop an acknowledged batch (E-12); what waits is for the parent to send.
+            self._self, self._flusher, self._landed = None, None, asyncio.Event()
+            self._waiting, self._waiting_bytes, self._sending = deque(), 0, set()
             self._pid = os.getpid()
         if len(self._waiting) >= self._config.waiting:
             raise LedgerBusy(
@@ -170,41 +179,71 @@ class Producer:
 
     async def aclose(self) -> None:
         self._closed = True
-        for task in [*self._sending, *([self._flusher] if self._flusher is not None else [])]:
-            task.cancel()
-            await asyncio.wait([task])
+        # First the one that begins others.
+        for tasks in ([self._flusher] if self._flusher is not None else [], self._sending):
+            doomed = list(tasks)
+            for task in doomed:
+                task.cancel()
+            if doomed:
+                await asyncio.wait(doomed)
         for lot in self._waiting:
             if not lot.future.done():
                 lot.future.set_exception(TenureError("the ledger's producer was closed before this was sent"))
         self._waiting.clear()
+        self._waiting_bytes = 0
+        self._landed.set()
 
     async def _flush(self) -> None:
         config = self._config
         while self._waiting:
             if self._sending and self._waiting_bytes < config.batch_bytes:
                 await self._clock.sleep(config.linger)  # more may come; a first one is not kept waiting
-            while len(self._sending) >= config.in_flight:
+            while self._sending and (len(self._sending) >= config.in_flight or self._is_far_ahead()):
                 self._landed.clear()
                 await self._landed.wait()
+            began = self._clock.read()  # before what it knows of the log is looked at: both must be young when it lands
             try:
                 me = await self._identity()
-            except StoreError as error:
+            except Exception as error:
                 self._fail_waiting(error)
                 return
             if not self._waiting:
                 return
-            lots, size = [self._waiting.popleft()], 0
-            size = lots[0].size
-            while self._waiting and size + self._waiting[0].size <= config.batch_bytes:
-                lots.append(self._waiting.popleft())
-                size += lots[-1].size
-            self._waiting_bytes -= size
             name = InboxName(self._known, me.uid, me.next)
-            body = self._compose(name, me.place, lots)
-            me.next += 1
-            task = asyncio.get_running_loop().create_task(self._send(me, name, body, lots))
-            self._sending.add(task)
-            task.add_done_callback(self._sent)
+            lots, body = self._next_batch(name, me.place)
+            if lots:
+                me.next += 1
+                task = asyncio.get_running_loop().create_task(self._send(me, name, body, lots, began))
+                self._sending.add(task)
+                task.add_done_callback(self._sent)
+
+    def _is_far_ahead(self) -> bool:
+        return self._self is not None and self._self.is_far_ahead and not self._self.is_worn_out
+
+    def _next_batch(self, name: InboxName, place: Place) -> tuple[list[Lot], bytes]:
+        """As much of what waits as one batch holds; nothing if it cannot be written, which is told to who gave it."""
+        lots: list[Lot] = []
+        size = 0
+        while self._waiting and (not lots or size + self._waiting[0].size <= self._config.batch_bytes):
+            lots.append(self._waiting.popleft())
+            size += lots[-1].size
+        self._waiting_bytes -= size
+        try:
+            body = self._compose(name, place, lots)
+            if len(body) > MAX_INBOX_BYTES and len(lots) > 1:
+                self._waiting.extendleft(reversed(lots[1:]))  # sizes are estimates
+                self._waiting_bytes += size - lots[0].size
+                lots = lots[:1]
+                body = self._compose(name, place, lots)
+            if len(body) > MAX_INBOX_BYTES:
+                raise BodyTooLarge(
+                    f"a write of {len(body):,} bytes is over the limit of {MAX_INBOX_BYTES:,}: give less at a time"
+                )
+        except Exception as error:
+            _fail(lots, error)
+            self._landed.set()
+            return [], b""
+        return lots, body
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
@@ -212,11 +251,10 @@ class Producer:
         if not task.cancelled():
             task.exception()
 
-    def _fail_waiting(self, error: StoreError) -> None:
+    def _fail_waiting(self, error: Exception) -> None:
         lots, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
-        for lot in lots:
-            if not lot.future.done():
-                lot.future.set_exception(type(error)(*error.args) if type(error) is StoreError else error)
+        _fail(lots, error)
+        self._landed.set()
 
     async def _identity(self) -> _Incarnation:
         """Who sends, and what it knows of the log: both recent enough for a leader to believe."""
@@ -229,17 +267,21 @@ class Producer:
             me = self._self = _Incarnation(self._draw_id())
         return me
 
-    async def _send(self, me: _Incarnation, name: InboxName, body: bytes, lots: list[Lot]) -> None:
+    async def _send(self, me: _Incarnation, name: InboxName, body: bytes, lots: list[Lot], began: Reading) -> None:
+        """`began`: not after its name was given. A copy that is sent long after may not be believed any more."""
         config, clock = self._config, self._clock
-        began = clock.read()
         pause = _FIRST_PAUSE
+        outcome: Outcome | None = None
         try:
             while True:
                 sent = clock.read()
-                outcome = await self._store.create(name.key, body)
-                heard = clock.read()
-                if heard.leader_elapsed(sent) < config.send_timeout and isinstance(outcome, Applied | Rejected):
-                    break
+                if sent.leader_elapsed(began) < config.give_up_after:
+                    outcome = await self._store.create(name.key, body)
+                    heard = clock.read()
+                    if heard.leader_elapsed(sent) < config.send_timeout and isinstance(outcome, Applied | Rejected):
+                        break
+                else:
+                    heard = sent
                 if heard.leader_elapsed(began) >= config.give_up_after:
                     error = outcome.error if isinstance(outcome, Unknown) else None
                     raise WriteUnknown(
@@ -252,10 +294,7 @@ class Producer:
         except BaseException as error:
             me.given_up(name.number)
             told = error if isinstance(error, Exception) else WriteUnknown(f"the write to {name.key} was cut short")
-            for lot in lots:
-                if not lot.future.done():
-                    lot.future.set_exception(told)
-                    lot.future.exception()  # whoever does not wait for it is not told
+            _fail(lots, told)
             if isinstance(error, Exception):
                 return
             raise
@@ -265,3 +304,10 @@ class Producer:
             if not lot.future.done():
                 lot.future.set_result(Receipt(name.uid, name.number, index))
         self._on_durable()
+
+
+def _fail(lots: Iterable[Lot], error: Exception) -> None:
+    for lot in lots:
+        if not lot.future.done():
+            lot.future.set_exception(error)
+            lot.future.exception()  # whoever does not wait for it is not told

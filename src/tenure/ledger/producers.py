@@ -82,7 +82,9 @@ class Producers:
 
     def resume(self, uid: str, through: int) -> None:
         """A producer that had been forgotten is heard of again: everything up to this number was folded before."""
-        self.known.setdefault(uid, Remembered(through))
+        found = self.known.setdefault(uid, Remembered())
+        found.through = max(found.through, through)
+        found.above = [number for number in found.above if number > found.through]
 
     def silent(self, before_ms: int, present: Iterable[str]) -> list[str]:
         """Who was last folded before that time, and has nothing in the inbox."""

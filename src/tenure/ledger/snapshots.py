@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
 import msgspec
 
@@ -25,6 +26,7 @@ from tenure.store import Applied, Rejected, Store, Stored
 
 _log = logging.getLogger("tenure.ledger")
 _AT_ONCE = 8
+_BEGINS_WITH_NUMBER = re.compile(r"(\d{20})(?:-|$)")
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -64,7 +66,7 @@ async def read_snapshot(store: Store, seq: int) -> Found | str:
 
         chunks = await all_of(fetch(chunk) for chunk in manifest.chunks)
     except NotFound as missing:
-        return f"{missing} is missing"
+        return str(missing)
     for chunk, body in zip(manifest.chunks, chunks, strict=True):
         if checksum(body) != chunk.sha256:
             return f"{chunk.key} is not what was written"
@@ -181,8 +183,10 @@ class Archivist:
         """Names in `folder` that begin with a lower number, and whether these are all."""
         doomed: list[str] = []
         async for entry in self._store.list(folder):
-            number = entry.key.removeprefix(folder)[:20]
-            if not number.isdigit() or int(number) >= bound:
+            match = _BEGINS_WITH_NUMBER.match(entry.key.removeprefix(folder))
+            if match is None:
+                continue  # somebody else's
+            if int(match[1]) >= bound:
                 return doomed, True
             if len(doomed) >= self._config.trims_per_tick:
                 return doomed, False

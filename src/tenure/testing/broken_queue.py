@@ -67,11 +67,11 @@ def _no_term_start() -> list[Patch]:
 def _acks_before_created() -> list[Patch]:
     send = Producer._send
 
-    async def hasty(self: Producer, me: Any, name: InboxName, body: bytes, lots: list[Lot]) -> None:
+    async def hasty(self: Producer, me: Any, name: InboxName, body: bytes, lots: list[Lot], began: Any) -> None:
         for index, lot in enumerate(lots):
             if not lot.future.done():
                 lot.future.set_result(Receipt(name.uid, name.number, index))
-        await send(self, me, name, body, lots)
+        await send(self, me, name, body, lots, began)
 
     return [(Producer, "_send", hasty)]
 

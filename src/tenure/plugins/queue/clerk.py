@@ -7,8 +7,9 @@ Randomness (of backoffs) is drawn here and its result recorded, so that everybod
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -20,6 +21,7 @@ from tenure.ledger.layout import SEGMENTS
 from tenure.ledger.together import all_of
 from tenure.plugins.queue.settings import Ordering, QueueSettings
 from tenure.plugins.queue.state import (
+    NO_REPORT,
     Bury,
     Control,
     Joined,
@@ -51,10 +53,17 @@ MAX_TICKET = 2000
 MAX_TICKETED = 50_000
 """Messages in the tickets of one entry."""
 MAX_RUNS_TICKETED = 20_000
+MAX_TICKETS_BYTES = 6 * 1024 * 1024
+"""Of the tickets of one entry, about, less what else is in it: ordering keys may be long ..."""
+LEAST_TICKETS_BYTES = 1024 * 1024
+"""... but however much comes in, some goes out."""
+_RUN_BYTES = 128
+_ESCAPED = 4
+"""Bytes that a character may need."""
 CHAIN = 16
 """Messages of one ordering key in one ticket."""
 SLOW_MS = 1000
-"""An entry that takes longer to be written gives its tickets that much more time; `margin` covers less."""
+"""An entry that takes longer to be written, or half of `margin`, gives its tickets that much more time."""
 FORGET_AFTER = 300.0
 """Seconds after which a worker that is silent and holds nothing is struck off."""
 _OPS = frozenset({"pause", "resume", "purge", "redrive", "purge-dead"})
@@ -162,7 +171,7 @@ class QueueClerk:
     def decide(self, items: Sequence[Item], situation: Situation) -> bytes | None:
         machine, stamp = self.machine, situation.stamp
         work = Work()
-        if situation.slow_ms > SLOW_MS and any(ticket.seq == machine.last_seq for ticket in machine.tickets.values()):
+        if situation.slow_ms > min(SLOW_MS, self._settings.margin * 500) and machine.fresh():
             work.shift = situation.slow_ms
         machine.begin(work.shift, stamp)
         for item in items:
@@ -216,7 +225,7 @@ class QueueClerk:
             options = span.options
             end = span.first + span.count
             for low, high in self._distinct(span.first, end, options.dedup, work, stamp):
-                dropped += (end - span.first) - (high - low) if options.dedup else 0
+                dropped += (end - span.first) - (high - low)
                 due = item.modified_ms + options.delay_ms if options.delay_ms else 0
                 run = Run(
                     place.segment,
@@ -241,7 +250,7 @@ class QueueClerk:
 
     def _distinct(self, low: int, high: int, digest: str, work: Work, stamp: Stamp) -> list[tuple[int, int]]:
         """What is left of messages with one deduplication key: the first, if none was seen within the window."""
-        if not digest:
+        if not digest or not self._settings.dedup_window:
             return [(low, high)]
         if self.machine.dedup.get(digest, 0) > stamp.time_ms or digest in work.dedup:
             return []
@@ -249,18 +258,14 @@ class QueueClerk:
         return [(low, low + 1)]
 
     def _add(self, work: Work, run: Run) -> None:
-        """To what arrived: side by side with the last run, if they are alike; one by one, if they are ordered."""
-        if run.key:
-            work.arrived.extend(run.part(index, index + 1) for index in range(run.low, run.high))
-            return
+        """To what arrived: side by side with the last run, if they are alike."""
         if work.arrived:
             last = work.arrived[-1]
             if (
                 last.segment == run.segment
                 and last.high == run.low
-                and not last.key
-                and (last.due_ms, last.priority, last.visibility_ms, last.max_attempts)
-                == (run.due_ms, run.priority, run.visibility_ms, run.max_attempts)
+                and (last.due_ms, last.priority, last.visibility_ms, last.max_attempts, last.key)
+                == (run.due_ms, run.priority, run.visibility_ms, run.max_attempts, run.key)
                 and run.at_ms - last.at_ms < 1000
             ):
                 last.high = run.high
@@ -276,7 +281,7 @@ class QueueClerk:
         for outcome in note.outcomes:
             self._outcome(outcome, note, work, stamp)
         if note.leaving:
-            if note.uid in machine.workers:
+            if note.uid in machine.workers or any(joined.uid == note.uid for joined in work.joined):
                 work.left.append(note.uid)
             return
         known = machine.workers.get(note.uid)
@@ -291,8 +296,9 @@ class QueueClerk:
         settled = Settled(outcome.ticket, outcome.all_done, list(outcome.done), back=list(outcome.back))
         if outcome.extend:
             settled.deadline_ms = stamp.time_ms + ticket.visibility_ms
+        runs = _Lookup(ticket.runs) if outcome.failed else None
         for failure in outcome.failed:
-            run = _run_of(ticket, failure.segment, failure.index)
+            run = runs.find(failure.segment, failure.index) if runs is not None else None
             if run is None:
                 continue
             error = failure.error[:MAX_ERROR_CHARACTERS]
@@ -310,6 +316,8 @@ class QueueClerk:
                         in_place=self._settings.ordering is Ordering.WAIT,
                     )
                 )
+        if settled == Settled(outcome.ticket):
+            return
         work.settled.append(settled)
         self.machine.settle(settled, stamp)
 
@@ -335,13 +343,13 @@ class QueueClerk:
         """Tickets whose time is over for certain: everything that could have been reported in time was folded."""
         margin = round(self._settings.margin * 1000)
         late = [ticket for ticket in self.machine.tickets.values() if ticket.deadline_ms + margin < swept_ms]
-        for ticket in late:
+        for ticket in reversed(late):  # so that the oldest is first again
             settled = Settled(ticket.id, lapsed=True, due_ms=0)
             for run in ticket.runs:
                 most = run.max_attempts or self._settings.max_attempts
                 if run.attempt >= most:
                     settled.dead += [
-                        Bury(run.segment, index, f"not settled in time {run.attempt} times", "no report came")
+                        Bury(run.segment, index, f"not settled in time {run.attempt} times", NO_REPORT)
                         for index in range(run.low, run.high)
                     ]
             work.lapsed.append(settled)
@@ -362,12 +370,12 @@ class QueueClerk:
         room = min(room, self._allowed(stamp.time_ms))
         if room <= 0:
             return
-        chosen = self._choose(room, stamp)
+        chosen = self._choose(room, max(LEAST_TICKETS_BYTES, MAX_TICKETS_BYTES - _size(work)), stamp)
         given = self._share(chosen, rooms, stamp)
         for number, (uid, visibility_ms, runs) in enumerate(given):
             ticket = Ticket(f"{stamp.seq}-{number}", uid, stamp.seq, stamp.time_ms + visibility_ms, visibility_ms, runs)
             work.tickets.append(ticket)
-            machine.publish(ticket)
+        machine.publish(work.tickets)
         if settings.rate_limit:
             self._tokens -= sum(run.count for _, _, runs in given for run in runs)
 
@@ -391,16 +399,16 @@ class QueueClerk:
         self._tokens_at = now_ms
         return int(self._tokens)
 
-    def _choose(self, room: int, stamp: Stamp) -> list[list[Run]]:
+    def _choose(self, room: int, most_bytes: int, stamp: Stamp) -> list[list[Run]]:
         """The first so many messages that are ready: each list goes to one worker."""
         chosen: list[list[Run]] = []
-        runs = 0
+        runs = size = 0
         settings = self._settings
         order = self.machine.in_order(
             round(settings.priority_step * 1000), stamp.time_ms, settings.key_concurrency, CHAIN
         )
         for group in order:
-            if room <= 0 or runs >= MAX_RUNS_TICKETED:
+            if room <= 0 or runs >= MAX_RUNS_TICKETED or size >= most_bytes:
                 break
             taken = []
             for run in group:
@@ -408,6 +416,7 @@ class QueueClerk:
                 room -= part.count
                 taken.append(part)
                 runs += 1
+                size += _run_size(run)
                 if room <= 0:
                     break
             chosen.append(taken)
@@ -415,51 +424,51 @@ class QueueClerk:
         return chosen
 
     def _share(self, chosen: list[list[Run]], rooms: dict[str, int], stamp: Stamp) -> list[tuple[str, int, list[Run]]]:
-        """Deal what was chosen to the workers: the one with most room first, in portions that leave some for others."""
-        total = sum(run.count for group in chosen for run in group)
-        fair = max(1, -(-total // max(1, len(rooms))))
+        """Deal what was chosen to the workers, to each about as much; those with most room are first."""
+        quotas = _quotas(sum(run.count for group in chosen for run in group), rooms)
         default = round(self._settings.visibility_timeout * 1000)
         given: list[tuple[str, int, list[Run]]] = []
-        left = dict(sorted(rooms.items(), key=lambda each: -each[1]))
+        left = dict(rooms)
+        turns = deque(sorted((uid for uid in rooms if quotas[uid]), key=lambda uid: -rooms[uid]))
         open_tickets: dict[tuple[str, int], list[Run]] = {}
         sizes: Counter[tuple[str, int]] = Counter()
-        share: Counter[str] = Counter()
 
-        def next_worker() -> str | None:
-            with_room = [uid for uid in left if left[uid] > 0]
-            if not with_room:
-                return None
-            under = [uid for uid in with_room if share[uid] < fair]
-            return under[0] if under else with_room[0]
+        def begin(uid: str, run: Run) -> int:
+            """See that its ticket is not full yet; gives how much that can take."""
+            slot = (uid, run.visibility_ms or default)
+            if sizes[slot] >= MAX_TICKET:
+                given.append((*slot, open_tickets.pop(slot)))
+                sizes[slot] = 0
+            return MAX_TICKET - sizes[slot]
+
+        def give(uid: str, run: Run, most: int) -> Run | None:
+            """As much of a run as that; gives what is left of it."""
+            slot = (uid, run.visibility_ms or default)
+            part = run if run.count <= most else run.part(run.low, run.low + most)
+            open_tickets.setdefault(slot, []).append(part)
+            for counted in (left, quotas):
+                counted[uid] -= part.count
+            sizes[slot] += part.count
+            return run.part(part.high, run.high) if part.high < run.high else None
 
         for group in chosen:
-            pending = list(group)
-            uid = next_worker()
-            while pending and uid is not None:
-                run = pending.pop(0)
-                visibility_ms = run.visibility_ms or default
-                slot = (uid, visibility_ms)
-                limit = left[uid]
-                if not run.key:
-                    limit = min(limit, max(1, fair - share[uid]), MAX_TICKET - sizes[slot])
-                if limit <= 0:
-                    given.append((uid, visibility_ms, open_tickets.pop(slot)))
-                    sizes[slot] = 0
-                    pending.insert(0, run)
-                    continue
-                part = run if run.count <= limit else run.part(run.low, run.low + limit)
-                if part is not run:
-                    pending.insert(0, run.part(part.high, run.high))
-                open_tickets.setdefault(slot, []).append(part)
-                sizes[slot] += part.count
-                left[uid] -= part.count
-                share[uid] += part.count
-                if not run.key:
-                    uid = next_worker()
-                elif left[uid] <= 0:
-                    break  # the rest of a chain waits for the next ticket of its key
-            if uid is None:
+            if not turns:
                 break
+            if group[0].key:
+                uid = turns[0]
+                begin(uid, group[0])
+                for run in group[: left[uid]]:  # the rest of a chain waits for the next ticket of its key
+                    give(uid, run, 1)
+                if quotas[uid] <= 0:
+                    turns.popleft()
+                continue
+            for run in group:
+                rest: Run | None = run
+                while rest is not None and turns:
+                    uid = turns[0]
+                    rest = give(uid, rest, min(quotas[uid], begin(uid, rest)))
+                    if quotas[uid] <= 0:
+                        turns.popleft()
         given += [(uid, visibility_ms, runs) for (uid, visibility_ms), runs in open_tickets.items()]
         return given
 
@@ -480,8 +489,42 @@ class QueueClerk:
 _NOTHING = Work()
 
 
-def _run_of(ticket: Ticket, segment: str, index: int) -> Run | None:
-    for run in ticket.runs:
-        if run.segment == segment and run.low <= index < run.high:
-            return run
-    return None
+def _quotas(total: int, rooms: Mapping[str, int]) -> dict[str, int]:
+    """The same for all, but for those who have less room: what they cannot take is shared by the others."""
+    quotas = {}
+    for place, (uid, room) in enumerate(sorted(rooms.items(), key=lambda each: each[1])):
+        quotas[uid] = min(room, -(-total // (len(rooms) - place)))
+        total -= quotas[uid]
+    return quotas
+
+
+def _run_size(run: Run) -> int:
+    """About so many bytes of an entry."""
+    return _RUN_BYTES + _ESCAPED * len(run.key)
+
+
+def _size(work: Work) -> int:
+    size = sum([_run_size(run) for run in work.arrived])
+    for settled in (*work.settled, *work.lapsed):
+        size += _RUN_BYTES * (1 + len(settled.done) + len(settled.back))
+        size += sum([_RUN_BYTES + _ESCAPED * len(retry.error) for retry in settled.retry])
+        size += sum([_RUN_BYTES + _ESCAPED * len(bury.error) for bury in settled.dead])
+    return size
+
+
+class _Lookup:
+    """The runs of a ticket, to be found by their messages."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._runs: dict[str, list[Run]] = {}
+        for run in sorted(runs, key=_low):
+            self._runs.setdefault(run.segment, []).append(run)
+
+    def find(self, segment: str, index: int) -> Run | None:
+        runs = self._runs.get(segment, [])
+        place = bisect_right(runs, index, key=_low) - 1
+        return runs[place] if place >= 0 and index < runs[place].high else None
+
+
+def _low(run: Run) -> int:
+    return run.low

@@ -11,7 +11,7 @@ from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import INBOX, SEGMENTS
 from tenure.plugins.queue.state import Dead, QueueMachine, Run, ref_of
-from tenure.plugins.queue.wire import Held, Segment, Unreadable
+from tenure.plugins.queue.wire import Held, Segment, TooNew, Unreadable
 from tenure.store import Store, Stored
 
 
@@ -122,7 +122,7 @@ class Bodies:
             return None
         try:
             return next(iter(segment.messages(index, index + 1)), None)
-        except Unreadable:
+        except (Unreadable, TooNew):
             return None
 
     async def _segment(self, name: str) -> Segment | None:
@@ -130,7 +130,7 @@ class Bodies:
             stored = await self._store.get(SEGMENTS + name)
             assert isinstance(stored, Stored)
             return Segment(stored.body)
-        except (NotFound, Unreadable):
+        except (NotFound, Unreadable, TooNew):
             return None
         except StoreError:
             raise

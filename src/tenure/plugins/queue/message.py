@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from tenure.clock import SYSTEM_CLOCK
 from tenure.errors import TenureError
 
 
@@ -62,6 +63,11 @@ class Message:
     def __repr__(self) -> str:
         return f"<Message {self.id}, attempt {self.attempt}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process of this machine (`blocking="process"`), without what keeps it here."""
+        known = (self.id, self.body, self.attempt, self.headers, self.ordering_key, self.enqueued_ms)
+        return _elsewhere, (*known, self.token, self.remaining(), self.ref_segment, self.index)
+
     @property
     def token(self) -> int:
         return self._keeper.token
@@ -73,6 +79,36 @@ class Message:
     async def extend(self) -> None:
         """Ask for another visibility timeout, and wait until the leader has granted it."""
         await self._keeper.extend()
+
+
+class _Elsewhere:
+    """What keeps a message in another process than its worker's: it knows how much time there was, and gets no more."""
+
+    def __init__(self, token: int, remaining: float) -> None:
+        self.token = token
+        self._remaining = remaining
+        self._since = SYSTEM_CLOCK.read()
+
+    def remaining(self) -> float:
+        return max(0.0, self._remaining - SYSTEM_CLOCK.read().leader_elapsed(self._since))
+
+    async def extend(self) -> None:
+        raise TenureError("a handler in another process cannot extend its message: use auto_extend=True")
+
+
+def _elsewhere(
+    id: str,
+    body: Any,
+    attempt: int,
+    headers: dict[str, str],
+    key: str | None,
+    at_ms: int,
+    token: int,
+    remaining: float,
+    segment: str,
+    index: int,
+) -> Message:
+    return Message(id, body, attempt, headers, key, at_ms, _Elsewhere(token, remaining), segment, index)
 
 
 Handler = Callable[[Message], Any]

@@ -28,7 +28,11 @@ from tenure.plugins.queue.wire import (
     encode_body,
 )
 
-_PER_MESSAGE = 8
+_PER_MESSAGE = 12
+"""Bytes that even an empty one counts for: so many as a batch can hold must not be more than a leader reads."""
+_PER_SPAN = 64
+LOT_BYTES = 1024 * 1024
+"""Messages of one call are given to be written in lots of about this size: an object has a limit."""
 
 
 class Messages:
@@ -60,7 +64,30 @@ def compose(name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
             notes.append(payload)
         else:
             commands.append(payload)
-    return encode_batch(place, bodies, spans, notes, commands)
+    try:
+        return encode_batch(place, bodies, spans, notes, commands)
+    except UnicodeEncodeError:
+        # What an exception says need not be text: file names are not. It must not keep everything else from being sent.
+        return encode_batch(place, bodies, spans, [_clean_note(note) for note in notes], [*map(_clean, commands)])
+
+
+def _clean_note(note: WorkerNote) -> WorkerNote:
+    outcomes = [
+        msgspec.structs.replace(
+            outcome,
+            failed=[msgspec.structs.replace(failure, error=_clean_text(failure.error)) for failure in outcome.failed],
+        )
+        for outcome in note.outcomes
+    ]
+    return msgspec.structs.replace(note, name=_clean_text(note.name), outcomes=outcomes)
+
+
+def _clean(command: Command) -> Command:
+    return Command(_clean_text(command.op), [_clean_text(ref) for ref in command.refs], _clean_text(command.by))
+
+
+def _clean_text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +127,7 @@ def options_from(
     ):
         raise ConfigError(f"max_attempts is {max_attempts!r}: give a whole number from 1 to {MAX_ATTEMPTS}")
     for field, text in (("dedup_key", dedup_key), ("ordering_key", ordering_key)):
-        if text is not None and (not isinstance(text, str) or not 1 <= len(text) <= MAX_KEY_CHARACTERS):
+        if text is not None and (not _is_text(text) or not 1 <= len(text) <= MAX_KEY_CHARACTERS):
             raise ConfigError(f"{field} is {text!r:.80}: give 1 to {MAX_KEY_CHARACTERS} characters")
     return Options(
         delay_ms,
@@ -114,18 +141,31 @@ def options_from(
 
 
 def _headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    if not headers:
+    if headers is None:
         return {}
+    if not isinstance(headers, Mapping):
+        raise ConfigError(f"headers is {headers!r:.80}: give a dict of text to text")
     if len(headers) > MAX_HEADERS:
         raise ConfigError(f"headers has {len(headers)} entries: give at most {MAX_HEADERS}")
     for name, value in headers.items():
         for text in (name, value):
-            if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS:
+            if not _is_text(text) or len(text) > MAX_HEADER_CHARACTERS:
                 raise ConfigError(
                     f"headers holds {name!r:.80}: {value!r:.80}: names and values are text of at most "
                     f"{MAX_HEADER_CHARACTERS} characters"
                 )
     return dict(headers)
+
+
+def _is_text(text: object) -> bool:
+    """Text that can be written: half of a surrogate pair cannot."""
+    if not isinstance(text, str):
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _milliseconds(field: str, value: float | timedelta) -> int:
@@ -137,28 +177,48 @@ def _milliseconds(field: str, value: float | timedelta) -> int:
 
 def encode_messages(bodies: Sequence[Any], options: Options, settings: QueueSettings) -> tuple[Messages, int]:
     """Messages that share their options, and their size."""
-    encoded: list[bytes] = []
-    raw: list[int] = []
-    size, most = 0, settings.max_message_bytes
-    for index, body in enumerate(bodies):
-        try:
-            data, is_raw = encode_body(body)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(
-                f"body is a {type(body).__name__} that cannot be written as JSON ({error}): give bytes, text, numbers, "
-                "lists, dicts, dataclasses or msgspec structs"
-            ) from None
-        if len(data) > most:
-            raise ConfigError(
-                f"body has {len(data):,} bytes, and the limit is {most:,}: put large data under a key of your own and "
-                "enqueue its name, or raise max_message_bytes"
-            )
-        encoded.append(data)
-        size += len(data)
-        if is_raw:
-            raw.append(index)
-    spans = _spans(len(encoded), options, raw)
-    return Messages(encoded, spans), size + _PER_MESSAGE * len(encoded)
+    return _lot([_encoded(body, settings.max_message_bytes) for body in bodies], options)
+
+
+def encode_lots(bodies: Sequence[Any], options: Options, settings: QueueSettings) -> list[tuple[Messages, int]]:
+    """The same, in as many lots as it takes: each fits one object. Nothing is given if one of them is refused."""
+    encoded = [_encoded(body, settings.max_message_bytes) for body in bodies]
+    lots: list[tuple[Messages, int]] = []
+    first = size = 0
+    each = _PER_MESSAGE + (_weight(options) if any(is_raw for _, is_raw in encoded) else 0)
+    for index, (data, _) in enumerate(encoded):
+        if index > first and size + len(data) + each > LOT_BYTES:
+            lots.append(_lot(encoded[first:index], options))
+            first, size = index, 0
+        size += len(data) + each
+    return [*lots, _lot(encoded[first:], options)] if encoded else []
+
+
+def _encoded(body: Any, most: int) -> tuple[bytes, bool]:
+    try:
+        data, is_raw = encode_body(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"body is a {type(body).__name__} that cannot be written as JSON ({error}): give bytes, text, numbers, "
+            "lists, dicts, dataclasses or msgspec structs"
+        ) from None
+    if len(data) > most:
+        raise ConfigError(
+            f"body has {len(data):,} bytes, and the limit is {most:,}: put large data under a key of your own and "
+            "enqueue its name, or raise max_message_bytes"
+        )
+    return data, is_raw
+
+
+def _lot(encoded: list[tuple[bytes, bool]], options: Options) -> tuple[Messages, int]:
+    spans = _spans(len(encoded), options, [index for index, (_, is_raw) in enumerate(encoded) if is_raw])
+    size = sum([len(data) for data, _ in encoded]) + _PER_MESSAGE * len(encoded) + _weight(options) * len(spans)
+    return Messages([data for data, _ in encoded], spans), size
+
+
+def _weight(options: Options) -> int:
+    """About as many bytes as a span with these takes."""
+    return _PER_SPAN + len(options.key) + sum(len(name) + len(value) for name, value in options.headers.items())
 
 
 def _spans(count: int, options: Options, raw: list[int]) -> list[Span]:

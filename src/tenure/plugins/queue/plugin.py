@@ -34,6 +34,7 @@ from tenure.database.time import StoreTime
 from tenure.errors import ConfigError, NotFound, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Producer, ledger_store
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
+from tenure.plugins.queue.agreed import agreed_settings
 from tenure.plugins.queue.leading import RESULTS, Leading
 from tenure.plugins.queue.looking import (
     DeadLetter,
@@ -45,7 +46,7 @@ from tenure.plugins.queue.looking import (
     stats_of,
 )
 from tenure.plugins.queue.message import BatchHandler, Handler, Message
-from tenure.plugins.queue.outgoing import Outgoing, compose, encode_messages, options_from
+from tenure.plugins.queue.outgoing import Outgoing, compose, encode_lots, encode_messages, options_from
 from tenure.plugins.queue.settings import MAX_CONCURRENCY, Blocking, QueueSettings, settings_from
 from tenure.plugins.queue.wire import Command
 from tenure.plugins.queue.worker import QueueWorker
@@ -62,7 +63,8 @@ SHUTDOWN_TIMEOUT = 20.0
 class S3QueuePlugin(CoordinatorPlugin):
     """`resource` names the queue. Whoever only enqueues gives `producer_only=True`: it takes no part in anything else.
 
-    All other options are settings of the queue (`QueueSettings`) or of the coordinator. The leader's settings decide.
+    All other options are settings of the queue (`QueueSettings`) or of the coordinator. What the queue was created with
+    (`tenure queue create`) holds for all, and contradicting it is a `ConfigConflict`; of the rest the leader's decide.
     """
 
     slug = "s3-queue"
@@ -81,6 +83,7 @@ class S3QueuePlugin(CoordinatorPlugin):
     ) -> None:
         super().__init__(namespace=namespace, config=config, skip_cold_start=True)
         self.resource = check_name("resource", resource, MAX_NAME_CHARACTERS)
+        self._given = settings
         self.settings: QueueSettings = settings_from(settings)
         self._producer_only = producer_only
         self._schema = schema
@@ -166,10 +169,10 @@ class S3QueuePlugin(CoordinatorPlugin):
         async def flush() -> None:
             nonlocal chunk
             if chunk:
-                messages, weight = encode_messages(chunk, options, self.settings)
-                while producer.is_full:
-                    await producer.room()
-                sent.append((messages, producer.submit(messages, weight)))
+                for messages, weight in encode_lots(chunk, options, self.settings):
+                    while producer.is_full:
+                        await producer.room()
+                    sent.append((messages, producer.submit(messages, weight)))
                 chunk = []
 
         for number, body in enumerate(bodies, 1):
@@ -318,7 +321,10 @@ class S3QueuePlugin(CoordinatorPlugin):
 
     async def start(self) -> None:
         host = cast(Any, self._attached())
-        self._store = ledger_store(host.store, self.slug, self.name)
+        store = ledger_store(host.store, self.slug, self.name)
+        namespace = None if self._producer_only else self.namespace
+        self.settings = await agreed_settings(store, self._given, queue=self.name, namespace=namespace)
+        self._store = store
         self._time = StoreTime(host.store, clock=host.clock, draw_id=host.draw_id)
         self._bell = asyncio.Event()
         self._producer = Producer(

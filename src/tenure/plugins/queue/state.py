@@ -8,7 +8,7 @@ key, a failure) makes it a run of its own.
 from __future__ import annotations
 
 import heapq
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -20,6 +20,8 @@ from tenure.plugins.queue.wire import Piece
 VERSION = 1
 MAX_HISTORY = 10
 _RUNS_PER_CHUNK = 20_000
+NO_REPORT = "no report came"
+_STALE_OFFERS = 1000
 MAX_DEDUP = 1_000_000
 """Keys that are remembered; the oldest are forgotten early above this."""
 
@@ -61,6 +63,8 @@ class Ticket(msgspec.Struct, array_like=True):
     deadline_ms: int
     visibility_ms: int
     runs: list[Run]
+    extended: int = 0
+    """The entry that set its deadline last, if that was not the one that published it."""
 
     @property
     def count(self) -> int:
@@ -166,14 +170,78 @@ class Dead(msgspec.Struct, array_like=True):
     history: list[Note]
 
 
-class KeyQueue:
-    """The messages of one ordering key."""
+Offer = tuple[int, int, str]
+"""The place of a key's first message, a tie-breaker, and the key."""
 
-    __slots__ = ("in_flight", "waiting")
+
+class KeyQueue:
+    """The messages of one ordering key, in order. There may be as many of these as messages: a deque is too large."""
+
+    __slots__ = ("_head", "_runs", "in_flight", "offer", "offered", "reminder")
 
     def __init__(self) -> None:
-        self.waiting: deque[Run] = deque()
+        self._runs: list[Run] = []
+        self._head = 0
+        """Those before it were taken, and are cleared away together."""
         self.in_flight = 0
+        self.offer: Offer | None = None
+        """What of `key_heaps` counts: all others of this key are out of date."""
+        self.offered = 0
+        """The priority under which it is."""
+        self.reminder = 0
+        """When this key is looked at again (ms), if that was asked for."""
+
+    def __len__(self) -> int:
+        return len(self._runs) - self._head
+
+    @property
+    def waiting(self) -> list[Run]:
+        return self._runs[self._head :]
+
+    @property
+    def first(self) -> Run | None:
+        return self._runs[self._head] if self._head < len(self._runs) else None
+
+    def begin_with(self, most: int) -> list[Run]:
+        return self._runs[self._head : self._head + most]
+
+    def add(self, run: Run) -> None:
+        runs, head = self._runs, self._head
+        if len(runs) == head or runs[-1].order < run.order:
+            runs.append(run)
+        elif head and run.order < runs[head].order:
+            self._head -= 1
+            runs[self._head] = run
+        else:
+            insort(runs, run, lo=head, key=_order)
+
+    def take(self, wanted: Run) -> bool:
+        """Remove one message; those that are given out are the first ones."""
+        runs = self._runs
+        for place in range(self._head, len(runs)):
+            run = runs[place]
+            if run.low == wanted.low and run.high == wanted.high and run.segment == wanted.segment:
+                break
+        else:
+            return False
+        if place > self._head:
+            del runs[place]
+            return True
+        self._head += 1
+        if self._head == len(runs) or (self._head >= _CLEAR_AT and self._head * 2 >= len(runs)):
+            del runs[: self._head]
+            self._head = 0
+        return True
+
+    def clear(self) -> None:
+        self._runs, self._head, self.offer, self.reminder = [], 0, None, 0
+
+
+def _order(run: Run) -> int:
+    return run.order
+
+
+_CLEAR_AT = 32
 
 
 class Worker(msgspec.Struct):
@@ -225,8 +293,8 @@ class QueueMachine:
         """By priority, without those of ordering keys."""
         self.delayed: list[tuple[int, int, Run]] = []
         self.keys: dict[str, KeyQueue] = {}
-        self.key_heap: list[tuple[int, int, str]] = []
-        """(place, tie-breaker, key) of keys that may have something to give; checked when taken."""
+        self.key_heaps: dict[int, list[Offer]] = {}
+        """By priority: keys that may have something to give; checked when taken."""
         self.tickets: dict[str, Ticket] = {}
         self.workers: dict[str, Worker] = {}
         self.history: dict[tuple[str, int], list[Note]] = {}
@@ -248,9 +316,13 @@ class QueueMachine:
     def began(self, stamp: Stamp) -> None:
         """A new leader. What its predecessor published last may have been seen only just now: nobody knows how long it
         took to land, so its tickets count from here."""
-        for ticket in self.tickets.values():
-            if ticket.seq == self.last_seq:
-                ticket.deadline_ms = max(ticket.deadline_ms, stamp.time_ms + ticket.visibility_ms)
+        for ticket in self.fresh():
+            ticket.deadline_ms = max(ticket.deadline_ms, stamp.time_ms + ticket.visibility_ms)
+
+    def fresh(self) -> list[Ticket]:
+        """Tickets whose deadline the last entry has set."""
+        last = self.last_seq
+        return [ticket for ticket in self.tickets.values() if last in (ticket.seq, ticket.extended)]
 
     def enact(self, work: Work, stamp: Stamp) -> None:
         """The same as its parts, in this order; the leader calls the parts while it decides."""
@@ -266,26 +338,27 @@ class QueueMachine:
             self.leave(uid)
         for settled in work.lapsed:
             self.settle(settled, stamp)
-        for ticket in work.tickets:
-            self.publish(ticket)
+        self.publish(work.tickets)
         self.last_seq = stamp.seq
 
     # The parts
 
     def begin(self, shift: int, stamp: Stamp) -> None:
         if shift:
-            for ticket in self.tickets.values():
-                if ticket.seq == self.last_seq:
-                    ticket.deadline_ms += shift
+            for ticket in self.fresh():
+                ticket.deadline_ms += shift
         self.advance(stamp.time_ms)
 
     def advance(self, now_ms: int) -> None:
         """Time passes: what is due becomes ready, and old deduplication keys are forgotten."""
         delayed = self.delayed
         while delayed and delayed[0][0] <= now_ms:
-            run = heapq.heappop(delayed)[2]
-            if run.key and run.count == 0:
-                self._offer(run.key)  # only a reminder to look at the key again
+            due_ms, _, run = heapq.heappop(delayed)
+            if run.key and run.count == 0:  # only a reminder to look at the key again
+                queue = self.keys.get(run.key)
+                if queue is not None:
+                    queue.reminder = 0 if queue.reminder == due_ms else queue.reminder
+                    self._offer(run.key, queue)
             else:
                 self.delayed_count -= run.count
                 self._make_ready(run)
@@ -303,16 +376,22 @@ class QueueMachine:
             if count == 0:
                 self._spend(segment, 0)
         for run in runs:
-            if run.key:
-                self.orders += 1
-                run.order = self.orders
-            if run.due_ms:
-                self._delay(run)
-            else:
-                self._make_ready(run)
+            for each in self._one_by_one(run) if run.key else (run,):
+                if each.due_ms:
+                    self._delay(each)
+                else:
+                    self._make_ready(each)
         for key, until in dedup.items():
             self.dedup[key] = until
         self.totals.duplicates += duplicates
+
+    def _one_by_one(self, run: Run) -> Iterator[Run]:
+        """Those of an ordering key: each has a place of its own."""
+        for index in range(run.low, run.high):
+            self.orders += 1
+            one = run.part(index, index + 1)
+            one.order = self.orders
+            yield one
 
     def join(self, joined: Joined) -> None:
         known = self.workers.get(joined.uid)
@@ -322,13 +401,15 @@ class QueueMachine:
             known.capacity = joined.capacity
         if joined.since:
             held = set(joined.held)
-            for ticket in self.of(joined.uid):
+            for ticket in reversed(self.of(joined.uid)):
                 if ticket.seq < joined.since and ticket.id not in held:
-                    self._give_back(ticket, list(ticket.runs))
+                    self._give_back(ticket)
 
     def leave(self, uid: str) -> None:
-        for ticket in self.of(uid):
-            self._give_back(ticket, list(ticket.runs))
+        worker = self.workers.get(uid)
+        if worker is None or worker.held:
+            for ticket in reversed(self.of(uid)):
+                self._give_back(ticket)
         self.workers.pop(uid, None)
 
     def of(self, uid: str) -> list[Ticket]:
@@ -341,57 +422,53 @@ class QueueMachine:
         worker = self.workers.get(ticket.uid)
         name = worker.name if worker is not None else ticket.uid
         if settled.deadline_ms:
-            ticket.deadline_ms = max(ticket.deadline_ms, settled.deadline_ms)
+            ticket.deadline_ms, ticket.extended = max(ticket.deadline_ms, settled.deadline_ms), stamp.seq
         if settled.all_done:
-            for run in list(ticket.runs):
-                self._done(ticket, run.segment, run.low, run.high)
-        for piece in settled.done:
-            self._done(ticket, piece.segment, piece.low, piece.high)
-        for bury in settled.dead:
-            for run in self._cut(ticket, bury.segment, bury.index, bury.index + 1):
+            self._done(self._cut(ticket))
+        elif settled.done:
+            self._done(self._cut(ticket, [(piece.segment, piece.low, piece.high) for piece in settled.done]))
+        if settled.dead:
+            buried = {(bury.segment, bury.index): bury for bury in reversed(settled.dead)}
+            for run in self._cut(ticket, [(segment, index, index + 1) for segment, index in buried]):
+                bury = buried[run.segment, run.low]
                 self._remember(run, stamp, name, bury.error)
                 self._die(run, bury.reason, stamp)
-        for retry in settled.retry:
-            for run in self._cut(ticket, retry.segment, retry.index, retry.index + 1):
+        if settled.retry:
+            retried = {(retry.segment, retry.index): retry for retry in reversed(settled.retry)}
+            for run in reversed(self._cut(ticket, [(segment, index, index + 1) for segment, index in retried])):
+                retry = retried[run.segment, run.low]
                 if retry.counts:
                     self._remember(run, stamp, name, retry.error)
                     run.attempt += 1
                     self.totals.failed += 1
                 run.due_ms = retry.due_ms
                 self._return(run, retry.in_place)
-        for piece in settled.back:
-            for run in self._cut(ticket, piece.segment, piece.low, piece.high):
+        if settled.back:
+            for run in reversed(self._cut(ticket, [(piece.segment, piece.low, piece.high) for piece in settled.back])):
+                run.due_ms = 0  # it was due when it was given out
                 self._return(run, in_place=True)
         if settled.lapsed:
-            for run in list(ticket.runs):
-                for cut in self._cut(ticket, run.segment, run.low, run.high):
-                    cut.attempt += 1
-                    cut.due_ms = settled.due_ms
-                    self.totals.lapsed += cut.count
-                    self._return(cut, in_place=True)
-        if not ticket.runs:
-            self.tickets.pop(ticket.id, None)
+            for run in reversed(self._cut(ticket)):
+                self._remember(run, stamp, name, NO_REPORT)
+                run.attempt += 1
+                run.due_ms = settled.due_ms
+                self.totals.lapsed += run.count
+                self._return(run, in_place=True)
 
-    def publish(self, ticket: Ticket) -> None:
-        for run in ticket.runs:
-            self._take(run)
-            if run.key:
-                self.keys.setdefault(run.key, KeyQueue()).in_flight += run.count
-        # Runs are changed as they are settled, and the entry that is being written must not be.
-        ticket = Ticket(
-            ticket.id,
-            ticket.uid,
-            ticket.seq,
-            ticket.deadline_ms,
-            ticket.visibility_ms,
-            [run.part(run.low, run.high) for run in ticket.runs],
-        )
-        self.tickets[ticket.id] = ticket
-        count = ticket.count
-        self.in_flight_count += count
-        worker = self.workers.get(ticket.uid)
-        if worker is not None:
-            worker.held += count
+    def publish(self, tickets: Sequence[Ticket]) -> None:
+        """All of an entry's together: what is ready is gone through once."""
+        self._take([run for ticket in tickets for run in ticket.runs])
+        for ticket in tickets:
+            # Runs are changed as they are settled, and the entry that is being written must not be.
+            runs = [run.part(run.low, run.high) for run in ticket.runs]
+            self.tickets[ticket.id] = taken = Ticket(
+                ticket.id, ticket.uid, ticket.seq, ticket.deadline_ms, ticket.visibility_ms, runs
+            )
+            count = taken.count
+            self.in_flight_count += count
+            worker = self.workers.get(ticket.uid)
+            if worker is not None:
+                worker.held += count
 
     def control(self, control: Control, stamp: Stamp) -> None:
         if control.op == "pause":
@@ -425,33 +502,40 @@ class QueueMachine:
             return (run.due_ms or run.at_ms) - run.priority * aging_ms
 
         plain = heapq.merge(*(iter(queue) for queue in self.ready.values() if queue), key=place)
-        looked_at: list[tuple[int, int, str]] = []
+        heaps = self.key_heaps
+        looked_at: list[tuple[int, Offer]] = []
         nothing: list[Run] = []
 
         def keyed() -> Iterator[tuple[int, list[Run]]]:
-            seen: set[str] = set()
-            while self.key_heap:
-                entry = heapq.heappop(self.key_heap)
-                key = entry[2]
-                found = self.keys.get(key)
-                if found is None or key in seen or not found.waiting:
+            firsts: dict[int, int] = {}
+            lines: list[tuple[int, int]] = []
+
+            def line_up(priority: int) -> None:
+                first = heaps[priority][0][0] - priority * aging_ms
+                if firsts.get(priority) != first:
+                    firsts[priority] = first
+                    heapq.heappush(lines, (first, priority))
+
+            for priority, heap in heaps.items():
+                if heap:
+                    line_up(priority)
+            while lines:
+                first, priority = heapq.heappop(lines)
+                if firsts.get(priority) != first:
                     continue
-                seen.add(key)
-                looked_at.append(entry)
-                room = key_limit - found.in_flight
-                if room <= 0:
-                    looked_at.pop()  # it is offered again when one of them comes back
-                    continue
-                runs: list[Run] = []
-                for run in found.waiting:
-                    if run.due_ms > now_ms or len(runs) >= (chain if key_limit == 1 else room):
-                        break
-                    runs.append(run)
-                if runs:
-                    yield place(runs[0]), runs
-                else:
-                    looked_at.pop()
-                    self._remind(key, found.waiting[0].due_ms)
+                del firsts[priority]
+                heap = heaps[priority]
+                offer = heapq.heappop(heap)
+                found = self.keys.get(offer[2])
+                if found is not None and found.offer is offer:  # else it is out of date
+                    runs = self._offered(offer[2], found, offer, now_ms, key_limit, chain)
+                    if runs:
+                        looked_at.append((priority, offer))
+                        yield first, runs
+                    elif found.offer is not None:
+                        line_up(found.offered)
+                if heap:
+                    line_up(priority)
 
         try:
             ordered = keyed()
@@ -464,13 +548,35 @@ class QueueMachine:
                     yield next_keyed[1]
                     next_keyed = next(ordered, (0, nothing))
         finally:
-            for entry in looked_at:
-                heapq.heappush(self.key_heap, entry)
+            for priority, offer in looked_at:
+                heapq.heappush(heaps[priority], offer)
+
+    def _offered(self, key: str, queue: KeyQueue, offer: Offer, now_ms: int, limit: int, chain: int) -> list[Run]:
+        """What a key can give now. Nothing: its offer is withdrawn, and made again when that changes."""
+        first = queue.first
+        room = limit - queue.in_flight
+        queue.offer = None
+        if first is None or room <= 0:
+            return []
+        if first.due_ms > now_ms:
+            self._remind(key, queue, first.due_ms)
+            return []
+        if (first.due_ms or first.at_ms, first.priority) != (offer[0], queue.offered):
+            self._offer(key, queue)  # at the place that it has by now
+            return []
+        queue.offer = offer
+        runs: list[Run] = []
+        for run in queue.begin_with(chain if limit == 1 else room):
+            # One after the other means in one ticket, and that has one deadline.
+            if run.due_ms > now_ms or (limit == 1 and run.visibility_ms != first.visibility_ms):
+                break
+            runs.append(run)
+        return runs
 
     def oldest_ms(self) -> int | None:
         """When the oldest message that waits was enqueued."""
         found = [queue[0].at_ms for queue in self.ready.values() if queue]
-        found += [queue.waiting[0].at_ms for queue in self.keys.values() if queue.waiting]
+        found += [queue.first.at_ms for queue in self.keys.values() if queue.first is not None]
         return min(found, default=None)
 
     def next_due_ms(self) -> int | None:
@@ -481,43 +587,63 @@ class QueueMachine:
     def _make_ready(self, run: Run) -> None:
         self.ready_count += run.count
         if run.key:
-            queue = self.keys.setdefault(run.key, KeyQueue())
-            if queue.waiting and queue.waiting[-1].order > run.order:
-                ordered = list(queue.waiting)
-                insort(ordered, run, key=lambda each: each.order)
-                queue.waiting = deque(ordered)
-            else:
-                queue.waiting.append(run)
-            self._offer(run.key)
+            queue = self._queue_of(run.key)
+            queue.add(run)
+            self._offer(run.key, queue)
         else:
             self.ready.setdefault(run.priority, deque()).append(run)
+
+    def _queue_of(self, key: str) -> KeyQueue:
+        queue = self.keys.get(key)
+        if queue is None:
+            queue = self.keys[key] = KeyQueue()
+        return queue
+
+    def _drop_if_empty(self, key: str) -> None:
+        queue = self.keys.get(key)
+        if queue is not None and not queue.in_flight and not len(queue):
+            del self.keys[key]
 
     def _delay(self, run: Run) -> None:
         self._tie += 1
         self.delayed_count += run.count
         heapq.heappush(self.delayed, (run.due_ms, self._tie, run))
 
-    def _remind(self, key: str, due_ms: int) -> None:
+    def _remind(self, key: str, queue: KeyQueue, due_ms: int) -> None:
         """Look at a key again later."""
-        self._tie += 1
-        heapq.heappush(self.delayed, (due_ms, self._tie, Run("", 0, 0, 0, due_ms, key=key)))
-
-    def _offer(self, key: str) -> None:
-        queue = self.keys.get(key)
-        if queue is not None and queue.waiting:
+        if not queue.reminder or due_ms < queue.reminder:
+            queue.reminder = due_ms
             self._tie += 1
-            heapq.heappush(self.key_heap, (queue.waiting[0].at_ms, self._tie, key))
+            heapq.heappush(self.delayed, (due_ms, self._tie, Run("", 0, 0, 0, due_ms, key=key)))
+
+    def _offer(self, key: str, queue: KeyQueue) -> None:
+        """A key has something to give, or will have. If it is offered already at a place before that, that does."""
+        first = queue.first
+        if first is None:
+            return
+        place, priority = first.due_ms or first.at_ms, first.priority
+        if queue.offer is not None and queue.offered == priority and queue.offer[0] <= place:
+            return
+        self._tie += 1
+        queue.offer, queue.offered = (place, self._tie, key), priority
+        heap = self.key_heaps.setdefault(priority, [])
+        heapq.heappush(heap, queue.offer)
+        if len(heap) > 2 * len(self.keys) + _STALE_OFFERS:
+            queues = self.keys
+            heap[:] = [offer for offer in heap if (found := queues.get(offer[2])) is not None and found.offer is offer]
+            heapq.heapify(heap)
 
     def _return(self, run: Run, in_place: bool) -> None:
-        """From a ticket back to the queue."""
+        """From a ticket back to the queue. Of several, the last is returned first: each goes before the others."""
         if run.key and in_place:
             self._make_ready(run)  # its place is by its order, and those behind it wait for it
             if run.due_ms:
-                self._remind(run.key, run.due_ms)
+                self._remind(run.key, self.keys[run.key], run.due_ms)
         elif run.due_ms:
             if run.key:
                 self.orders += 1
                 run.order = self.orders
+                self._drop_if_empty(run.key)
             self._delay(run)
         elif run.key:
             self._make_ready(run)
@@ -525,41 +651,46 @@ class QueueMachine:
             self.ready_count += run.count
             self.ready.setdefault(run.priority, deque()).appendleft(run)
 
-    def _take(self, wanted: Run) -> None:
-        """Remove the messages of a run that is given out from among those that are ready."""
-        self.ready_count -= wanted.count
-        queue: deque[Run] = self.keys[wanted.key].waiting if wanted.key else self.ready[wanted.priority]
-        for place, run in enumerate(queue):
-            if run.segment == wanted.segment and run.low <= wanted.low and wanted.high <= run.high:
-                if wanted.low == run.low and wanted.high == run.high:
-                    del queue[place]
-                elif wanted.low == run.low:
-                    queue[place] = run.part(wanted.high, run.high)
-                elif wanted.high == run.high:
-                    queue[place] = run.part(run.low, wanted.low)
-                else:
-                    queue[place] = run.part(run.low, wanted.low)
-                    queue.insert(place + 1, run.part(wanted.high, run.high))
-                break
-        else:
-            raise ValueError(f"messages {wanted.low} to {wanted.high} of {wanted.segment} are not ready")
-        if not queue and not wanted.key:
-            del self.ready[wanted.priority]
+    def _take(self, wanted: Sequence[Run]) -> None:
+        """Remove the messages of runs that are given out from among those that are ready."""
+        plain: dict[int, list[tuple[str, int, int]]] = {}
+        for run in wanted:
+            self.ready_count -= run.count
+            if run.key:
+                queue = self.keys.get(run.key)
+                if queue is None or not queue.take(run):
+                    raise ValueError(f"message {run.low} of {run.segment} is not ready")
+                queue.in_flight += run.count
+            else:
+                plain.setdefault(run.priority, []).append((run.segment, run.low, run.high))
+        for priority, pieces in plain.items():
+            ready = self.ready.get(priority, deque())
+            left = sum(high - low for _, low, high in pieces)
+            by_segment = _by_segment(pieces)
+            kept: list[Run] = []
+            while left and ready:
+                run = ready.popleft()
+                found, rest = _split(run, by_segment)
+                left -= sum(each.count for each in found)
+                kept += rest
+            if left:
+                raise ValueError(f"{left} messages of {min(by_segment)} and others are not ready")
+            ready.extendleft(reversed(kept))
+            if not ready:
+                self.ready.pop(priority, None)
 
-    def _cut(self, ticket: Ticket, segment: str, low: int, high: int) -> list[Run]:
-        """Remove messages from a ticket, and give them as runs of their own."""
+    def _cut(self, ticket: Ticket, pieces: Sequence[tuple[str, int, int]] | None = None) -> list[Run]:
+        """Remove messages from a ticket, all or some, and give them as runs of their own, piece by piece."""
         found: list[Run] = []
         left: list[Run] = []
-        for run in ticket.runs:
-            if run.segment != segment or run.high <= low or high <= run.low:
-                left.append(run)
-                continue
-            first, last = max(low, run.low), min(high, run.high)
-            found.append(run.part(first, last))
-            if run.low < first:
-                left.append(run.part(run.low, first))
-            if last < run.high:
-                left.append(run.part(last, run.high))
+        if pieces is None:
+            found = ticket.runs
+        else:
+            by_segment = _by_segment(pieces)
+            for run in ticket.runs:
+                taken, rest = _split(run, by_segment)
+                found += taken
+                left += rest
         ticket.runs = left
         count = sum(run.count for run in found)
         self.in_flight_count -= count
@@ -568,42 +699,43 @@ class QueueMachine:
             worker.held -= count
         for run in found:
             if run.key:
-                self.keys[run.key].in_flight -= run.count
-                self._offer(run.key)
+                queue = self.keys[run.key]
+                queue.in_flight -= run.count
+                self._offer(run.key, queue)
         if not left:
             self.tickets.pop(ticket.id, None)
         return found
 
-    def _done(self, ticket: Ticket, segment: str, low: int, high: int) -> None:
-        for run in self._cut(ticket, segment, low, high):
+    def _done(self, runs: Iterable[Run]) -> None:
+        for run in runs:
             self.totals.done += run.count
             self._settle_for_good(run)
 
-    def _give_back(self, ticket: Ticket, runs: Sequence[Run]) -> None:
-        for run in runs:
-            for cut in self._cut(ticket, run.segment, run.low, run.high):
-                cut.due_ms = 0
-                self._return(cut, in_place=True)
-        self.tickets.pop(ticket.id, None)
+    def _give_back(self, ticket: Ticket) -> None:
+        for run in reversed(self._cut(ticket)):
+            run.due_ms = 0
+            self._return(run, in_place=True)
 
     def _remember(self, run: Run, stamp: Stamp, worker: str, error: str) -> None:
-        notes = self.history.setdefault((run.segment, run.low), [])
-        notes.append(Note(run.attempt, stamp.time_ms, worker, error))
-        del notes[:-MAX_HISTORY]
+        note = Note(run.attempt, stamp.time_ms, worker, error)
+        for index in range(run.low, run.high):
+            notes = self.history.setdefault((run.segment, index), [])
+            notes.append(note)
+            del notes[:-MAX_HISTORY]
 
     def _die(self, run: Run, reason: str, stamp: Stamp) -> None:
         ref = (run.segment, run.low)
         self.totals.died += 1
         self.dead[ref] = Dead(run, reason, stamp.time_ms, self.history.pop(ref, []))
+        if run.key:
+            self._drop_if_empty(run.key)
 
     def _settle_for_good(self, run: Run) -> None:
         if self.history:
             for index in range(run.low, run.high):
                 self.history.pop((run.segment, index), None)
         if run.key:
-            queue = self.keys.get(run.key)
-            if queue is not None and not queue.waiting and not queue.in_flight:
-                del self.keys[run.key]
+            self._drop_if_empty(run.key)
         self._spend(run.segment, run.count)
 
     def _spend(self, segment: str, count: int) -> None:
@@ -619,9 +751,9 @@ class QueueMachine:
         waiting = [run for queue in self.ready.values() for run in queue]
         waiting += [run for queue in self.keys.values() for run in queue.waiting]
         waiting += [run for _, _, run in self.delayed if run.count]
-        self.ready, self.delayed, self.key_heap = {}, [], []
+        self.ready, self.delayed, self.key_heaps = {}, [], {}
         for queue in self.keys.values():
-            queue.waiting.clear()
+            queue.clear()
         self.ready_count = self.delayed_count = 0
         for run in waiting:
             self.totals.purged += run.count
@@ -657,6 +789,11 @@ class QueueMachine:
         frame = msgspec.json.decode(chunks[0], type=_Frame)
         waiting, delayed = msgspec.json.decode(chunks[1], type=tuple[int, int])
         runs: list[Run] = [run for chunk in chunks[2:] for run in _runs.decode(chunk)]
+        names: dict[str, str] = {}
+        for run in runs:
+            # Many runs are of one segment, and many messages of one key: its name is kept once.
+            run.segment = names.setdefault(run.segment, run.segment)
+            run.key = names.setdefault(run.key, run.key)
         if len(runs) != waiting + delayed:
             raise ValueError(f"{len(runs)} runs, and {waiting + delayed} were written")
         self.__init__()  # type: ignore[misc]
@@ -670,11 +807,11 @@ class QueueMachine:
             self.in_flight_count += ticket.count
             for run in ticket.runs:
                 if run.key:
-                    self.keys.setdefault(run.key, KeyQueue()).in_flight += run.count
+                    self._queue_of(run.key).in_flight += run.count
         for run in runs[:waiting]:
             self._make_ready(run)
             if run.key and run.due_ms:
-                self._remind(run.key, run.due_ms)
+                self._remind(run.key, self.keys[run.key], run.due_ms)
         for run in runs[waiting:]:
             self._delay(run)
 
@@ -684,5 +821,42 @@ def ref_of(segment: str, index: int) -> str:
 
 
 def parse_ref(ref: str) -> tuple[str, int]:
+    """Whatever a person gives; what is no reference refers to nothing."""
     segment, _, index = ref.rpartition(":")
-    return segment, int(index) if index.isdigit() else -1
+    return segment, int(index) if index.isascii() and index.isdigit() and len(index) < 12 else -1
+
+
+def _by_segment(pieces: Iterable[tuple[str, int, int]]) -> dict[str, list[tuple[int, int]]]:
+    """In order; nothing twice, whatever a report says."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for segment, low, high in sorted(pieces):
+        spans = found.setdefault(segment, [])
+        low = max(low, spans[-1][1]) if spans else low
+        if low < high:
+            spans.append((low, high))
+    return found
+
+
+def _split(run: Run, by_segment: dict[str, list[tuple[int, int]]]) -> tuple[list[Run], list[Run]]:
+    """A run as the pieces of it that are meant, and the rest."""
+    spans = by_segment.get(run.segment)
+    if not spans:
+        return [], [run]
+    found: list[Run] = []
+    rest: list[Run] = []
+    at = run.low
+    for place in range(max(0, bisect_right(spans, (run.low, run.low)) - 1), len(spans)):
+        low, high = max(spans[place][0], run.low), min(spans[place][1], run.high)
+        if spans[place][0] >= run.high:
+            break
+        if low >= high:
+            continue
+        if at < low:
+            rest.append(run.part(at, low))
+        found.append(run.part(low, high))
+        at = high
+    if not found:
+        return [], [run]
+    if at < run.high:
+        rest.append(run.part(at, run.high))
+    return found, rest

@@ -7,7 +7,9 @@ of it is untrusted: what does not fit is `Unreadable`.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, repeat
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +17,8 @@ import msgspec
 from tenure.ledger import Place
 
 SCHEMA = 1
-MAX_MESSAGES_PER_BATCH = 100_000
+MAX_MESSAGES_PER_BATCH = 400_000
+"""More than a producer can put into one object, however small they are: a batch that is not read is lost."""
 MAX_KEY_CHARACTERS = 256
 MAX_HEADERS = 64
 MAX_HEADER_CHARACTERS = 1024
@@ -244,13 +247,19 @@ class Segment:
 
     def __init__(self, body: bytes) -> None:
         end = body.find(b"\n")
+        if end < 0:
+            raise Unreadable("it has no header line")
         try:
-            header = _segment.decode(body[:end]) if end >= 0 else None
+            header = _segment.decode(body[:end])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            _raise_if_newer(body[:end])
             raise Unreadable(f"its header is not readable: {str(error)[:200]}") from None
-        if header is None or header.schema != SCHEMA:
-            raise Unreadable("it has no header of a schema that is known here")
+        if header.schema > SCHEMA:
+            raise TooNew(f"it is of schema {header.schema}, and this process knows {SCHEMA}: update it")
+        if header.schema < 1:
+            raise Unreadable(f"its schema is {header.schema}")
         self._body = body
+        self._opened: dict[int, _Batch] = {}
         self._parts: list[tuple[int, Part, int]] = []  # first message, part, where it begins
         first, at = 0, end + 1
         for part in header.parts:
@@ -271,25 +280,39 @@ class Segment:
             yield from self._of_part(part, at, max(0, low - first), min(part.count, high - first))
 
     def _of_part(self, part: Part, at: int, low: int, high: int) -> Iterator[Held]:
-        batch = self._body[at : at + part.length]
-        header, start = read_header(batch)
-        if len(header.sizes) != part.count:
-            raise Unreadable(f"a batch has {len(header.sizes)} messages, and {part.count} are said to be in it")
-        options = _by_message(header, low, high)
-        start += sum(header.sizes[:low])
-        uid, number, modified = part.uid, part.number, part.modified_ms
+        # Messages that were set apart are asked for one by one: a header is not to be read again for each.
+        opened = self._opened.get(at)
+        if opened is None:
+            opened = self._opened[at] = _Batch(self._body[at : at + part.length], part.count)
+        uid, number, modified, body, starts = part.uid, part.number, part.modified_ms, opened.body, opened.starts
+        for index, options in opened.options(low, high):
+            yield Held(uid, number, index, modified, body[starts[index] : starts[index + 1]], options)
+
+
+class _Batch:
+    """One batch of a segment, opened: where each of its messages lies, and what sets it apart."""
+
+    def __init__(self, body: bytes, count: int) -> None:
+        header, start = read_header(body)
+        if len(header.sizes) != count:
+            raise Unreadable(f"a batch has {len(header.sizes)} messages, and {count} are said to be in it")
+        self.body = body
+        self.starts = list(accumulate(header.sizes, initial=start))
+        self._spans = header.spans
+        self._firsts = [span.first for span in header.spans]
+
+    def options(self, low: int, high: int) -> Iterator[tuple[int, Options]]:
+        if not self._spans:
+            return zip(range(low, high), repeat(PLAIN), strict=False)
+        return self._set_apart(low, high)
+
+    def _set_apart(self, low: int, high: int) -> Iterator[tuple[int, Options]]:
+        place = max(0, bisect_right(self._firsts, low) - 1)
         for index in range(low, high):
-            end = start + header.sizes[index]
-            yield Held(uid, number, index, modified, batch[start:end], options.get(index, PLAIN))
-            start = end
-
-
-def _by_message(header: Header, low: int, high: int) -> dict[int, Options]:
-    found: dict[int, Options] = {}
-    for span in header.spans:
-        for index in range(max(low, span.first), min(high, span.first + span.count)):
-            found[index] = span.options
-    return found
+            while place < len(self._spans) and self._spans[place].first + self._spans[place].count <= index:
+                place += 1
+            inside = place < len(self._spans) and self._spans[place].first <= index
+            yield index, self._spans[place].options if inside else PLAIN
 
 
 def encode_body(body: Any) -> tuple[bytes, bool]:

@@ -33,6 +33,7 @@ from tenure.plugins.queue.wire import (
     Outcome,
     Piece,
     Segment,
+    TooNew,
     Unreadable,
     WorkerNote,
 )
@@ -337,7 +338,7 @@ class QueueWorker:
             try:
                 segment = await self._segment(run.segment)
                 messages = list(self._open(hand, run, segment))
-            except (StoreError, Unreadable) as error:
+            except (StoreError, Unreadable, TooNew) as error:
                 gone = isinstance(error, NotFound | Unreadable)
                 for index in range(run.low, run.high):
                     self._fail(hand, run.segment, index, f"its body cannot be read: {error}", gone)

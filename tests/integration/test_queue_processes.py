@@ -1,0 +1,468 @@
+"""Workers and producers of a queue as real processes, killed and stopped; a separate program judges their files alone.
+
+The figures are printed (`pytest -s`) and kept in .reports/queue.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from lab.queue_cluster import Member, QueueCluster, redelivery_bound
+from lab.queue_judge import VIOLATIONS, judge_files
+from lab.queue_worker import SETTINGS, config
+from tenure.plugins.queue import QueueSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+REPORT = ROOT / ".reports" / "queue.json"
+CALM = 2.0
+"""Seconds from the first entry of a leader to the next kill."""
+STORES = pytest.mark.parametrize("kind", ["directory", "ministack"])
+
+SECOND = 1_000_000_000
+ROUNDS, LONG = 12, 5000
+"""Of a producer with long calls: some fifty writes each."""
+
+
+def record(what: str, kind: str, verdict: dict[str, Any], **figures: Any) -> None:
+    kept = (
+        "accepted",
+        "not_accepted",
+        "handlings",
+        "duplicates",
+        "explained",
+        "kills",
+        "redelivery",
+        "in_vain",
+        "longest_unreported",
+        "seconds",
+    )
+    shown = {**{name: verdict[name] for name in kept}, **figures, "lost": len(verdict["lost"])}
+    print(f"\n{what}, {kind}: {json.dumps(shown)}")
+    REPORT.parent.mkdir(exist_ok=True)
+    known: dict[str, Any] = json.loads(REPORT.read_text()) if REPORT.exists() else {}
+    known.setdefault(what, {})[kind] = shown
+    REPORT.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+
+
+async def judged(cluster: QueueCluster, *options: str) -> dict[str, Any]:
+    """The verdict, once the queue holds nothing that could still be handled again."""
+    await cluster.until_settled(within=60)
+    code, verdict = cluster.judged(*options)
+    assert (code, verdict["violations"]) == (0, []), json.dumps(verdict, indent=2) + await cluster.report()
+    return verdict
+
+
+# The judge
+
+
+def line(what: str, at: float, process: str, *fields: object) -> str:
+    return " ".join([what, str(round(at * SECOND)), process, *map(str, fields)])
+
+
+def handling(
+    at: float, process: str, body: str, token: int, attempt: int = 1, *, lasts: float | None = 0.1
+) -> list[str]:
+    """Began and, unless `lasts` is None, ended."""
+    number = body.split(":")[1]
+    lines = [line("began", at, process, body, f"u-{number}-0", f"s:{number}", token, attempt)]
+    if lasts is not None:
+        lines.append(line("ended", at + lasts, process, body, f"u-{number}-0", token, 4000))
+    return lines
+
+
+def acked(at: float, process: str, body: str, token: int) -> list[str]:
+    number = int(body.split(":")[1])
+    return [line("acked", at, process, token, f"s:{number}:{number + 1}")]
+
+
+PLAIN, FIRST, SECOND_OF_KEY = "p:1:-", "p:2:k", "p:3:k"
+SENT = [line("sending", 1, "p:1", PLAIN, FIRST, SECOND_OF_KEY), line("accepted", 2, "p:1", PLAIN, FIRST, SECOND_OF_KEY)]
+ALL_WELL = [*handling(3, "a:1", PLAIN, 5), *handling(3.2, "a:1", FIRST, 5), *handling(3.4, "a:1", SECOND_OF_KEY, 6)]
+KILLED = [line("killed", 4, "a:1")]
+STOPPED = [line("stopped", 4, "a:1"), line("continued", 14, "a:1")]
+
+PLANTED: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "never handled": (["lost"], ALL_WELL[2:], []),
+    "begun and cut short, and never again": (
+        ["lost", "redelivered_late"],
+        [*handling(3, "a:1", PLAIN, 5, lasts=None), *ALL_WELL[2:]],
+        KILLED,
+    ),
+    "never sent": (["phantoms"], [*ALL_WELL, *handling(4, "a:1", "p:9:-", 7)], []),
+    "twice, and nobody was killed": (["unexplained"], [*ALL_WELL, *handling(9, "b:2", PLAIN, 7, 2)], []),
+    "twice, and somebody else was killed": (
+        ["unexplained"],
+        [*ALL_WELL, *handling(9, "b:2", PLAIN, 7, 2)],
+        [line("killed", 4, "c:3")],
+    ),
+    "twice, and its process was killed long after": (
+        ["unexplained"],
+        [*ALL_WELL, *handling(99, "b:2", PLAIN, 7, 2)],
+        [line("killed", 90, "a:1")],
+    ),
+    "twice, and it was reported before the kill": (
+        ["again", "unexplained"],
+        [*ALL_WELL, *acked(3.2, "a:1", PLAIN, 5), *handling(9, "b:2", PLAIN, 7, 2)],
+        KILLED,
+    ),
+    "twice, and it was reported before its process was stopped": (
+        ["again"],
+        [*ALL_WELL, *acked(3.2, "a:1", PLAIN, 5), *handling(9, "b:2", PLAIN, 7, 2)],
+        STOPPED,
+    ),
+    "twice, asked to end": (
+        ["unexplained"],
+        [*ALL_WELL, *handling(5, "b:2", PLAIN, 7)],
+        [line("terminated", 4, "a:1")],
+    ),
+    "one became two": (
+        ["copies"],
+        [
+            *ALL_WELL,
+            line("began", 5, "b:2", PLAIN, "u-7-0", "t:7", 8, 1),
+            line("ended", 6, "b:2", PLAIN, "u-7-0", 8, 4000),
+        ],
+        [],
+    ),
+    "the second of a key first": (
+        ["out_of_order"],
+        [*handling(3, "a:1", PLAIN, 5), *handling(3.2, "a:1", SECOND_OF_KEY, 5), *handling(3.4, "a:1", FIRST, 6)],
+        [],
+    ),
+    "two of a key at once": (
+        ["two_at_once"],
+        [*handling(3, "a:1", PLAIN, 5), *handling(3.2, "a:1", FIRST, 5), *handling(3.25, "b:2", SECOND_OF_KEY, 6)],
+        [],
+    ),
+    "the token is the same": (["tokens_not_rising"], [*ALL_WELL, *handling(9, "b:2", PLAIN, 5, 2)], KILLED),
+    "the token is lower": (
+        ["tokens_not_rising", "unexplained"],
+        [*ALL_WELL, *handling(9, "b:2", PLAIN, 4, 2)],
+        [],
+    ),
+    "the attempt is lower": (
+        ["tokens_not_rising"],
+        [*handling(3, "a:1", PLAIN, 5, 2), *ALL_WELL[2:], *handling(9, "b:2", PLAIN, 7, 1)],
+        KILLED,
+    ),
+    "again too late": (
+        ["redelivered_late"],
+        [*handling(3, "a:1", PLAIN, 5, lasts=None), *ALL_WELL[2:], *handling(60, "b:2", PLAIN, 7, 2)],
+        KILLED,
+    ),
+}
+
+EXPLAINED: dict[str, tuple[str, list[str], list[str]]] = {
+    "cut short by a kill": (
+        "killed in mid-message",
+        [*handling(3, "a:1", PLAIN, 5, lasts=None), *ALL_WELL[2:], *handling(9, "b:2", PLAIN, 7, 2)],
+        KILLED,
+    ),
+    "killed before it reported": (
+        "killed before its report",
+        [*ALL_WELL, *handling(9, "b:2", PLAIN, 7, 2)],
+        KILLED,
+    ),
+    "stopped": ("stopped", [*ALL_WELL, *handling(9, "b:2", PLAIN, 7, 2)], STOPPED),
+    "it says that it was late": (
+        "late",
+        [*ALL_WELL, line("late", 8, "a:1", 1, 0), *handling(9, "b:2", PLAIN, 7, 2)],
+        [],
+    ),
+    "it took too long": (
+        "late",
+        [*handling(3, "a:1", PLAIN, 5, lasts=None), *ALL_WELL[2:], *handling(12, "b:2", PLAIN, 7, 2)],
+        [],
+    ),
+}
+
+
+def verdict_on(folder: Path, handled: Sequence[str], events: Sequence[str]) -> Any:
+    paths = []
+    for name, lines in (("sent", SENT), ("handled", handled), ("events", events)):
+        path = folder / name
+        path.write_text("".join(f"{text}\n" for text in lines))
+        paths.append(path)
+    return judge_files(paths[:1], paths[1:2], paths[2:], within=20.0)
+
+
+def test_the_judge_finds_nothing_where_all_is_well(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, ALL_WELL, [])
+    assert verdict.violations == []
+    assert (verdict.accepted, verdict.handled, verdict.duplicates) == (3, 3, 0)
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_the_judge_finds_what_is_planted(what: str, tmp_path: Path) -> None:
+    expected, handled, events = PLANTED[what]
+    assert sorted(verdict_on(tmp_path, handled, events).violations) == expected
+
+
+def test_everything_that_the_judge_can_find_is_planted() -> None:
+    assert {name for expected, _, _ in PLANTED.values() for name in expected} == set(VIOLATIONS)
+
+
+@pytest.mark.parametrize("what", EXPLAINED)
+def test_the_judge_explains_what_can_be_explained(what: str, tmp_path: Path) -> None:
+    why, handled, events = EXPLAINED[what]
+    verdict = verdict_on(tmp_path, handled, events)
+    assert verdict.violations == []
+    assert verdict.explained == {why: 1}
+
+
+# Real processes
+
+
+@pytest.mark.req("SQ-1", "SQ-2", "EF-9")
+async def test_the_leader_of_two_is_killed(url_of: Callable[[str], str], tmp_path: Path) -> None:
+    quick = ("--set", "visibility_timeout=3", "--set", "margin=1")
+    async with QueueCluster(url_of("directory"), tmp_path / "files", quick) as cluster:
+        for name in "ab":
+            cluster.start(name)
+        leader = await cluster.next_leader(0, within=60)
+        cluster.produce("p", 500, "--call", "10", "--rate", "150")
+        await cluster.until(lambda: cluster.look() or len(cluster.ended) > 100, 60, "100 messages are handled")
+        cluster.kill(leader)
+        await cluster.until_handled(500, within=120)
+        verdict = await judged(cluster, "--visibility", "3")
+        assert (verdict["accepted"], verdict["handled"], verdict["kills"]) == (500, 500, 1)
+        assert len(cluster.terms) >= 2, "the other one has taken over"
+        # What it handled is in the files, and without it the judge would say so.
+        log = leader.log.read_text()
+        leader.log.write_text("".join(text + "\n" for text in log.split("\n")[:-1] if not text.startswith("ended ")))
+        code, verdict = cluster.judged("--visibility", "3")
+        assert code == 1
+        assert len(verdict["lost"]) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.req("SQ-1", "SQ-2", "EF-9")
+@STORES
+async def test_twenty_thousand_messages_and_kills_at_random(
+    kind: str, url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    dice = Random(11)
+    async with QueueCluster(url_of(kind), tmp_path / "files") as cluster:
+        for name in "abcd":
+            cluster.start(name)
+        await cluster.next_leader(0, within=60)
+        producers = [cluster.produce(name, 10_000, "--call", "25", "--rate", "125") for name in ("p", "q")]
+        leaders = workers = 0
+        failovers = []
+        while any(producer.process.poll() is None for producer in producers):
+            leader, epoch = cluster.leader(), cluster.epoch
+            others = [member for member in cluster.workers if member is not leader]
+            victim = leader if leader is not None and dice.random() < 0.5 else dice.choice(others)
+            cluster.kill(victim)
+            killed = time.monotonic()
+            cluster.start(victim.name)
+            if victim is leader:
+                await cluster.next_leader(epoch, within=60)
+                failovers.append(round(time.monotonic() - killed, 2))
+                leaders += 1
+            else:
+                await cluster.next_entry(within=60)
+                workers += 1
+            await asyncio.sleep(CALM)
+        assert [producer.process.returncode for producer in producers] == [0, 0]
+        await cluster.until_handled(20_000, within=180)
+        verdict = await judged(cluster)
+        assert (verdict["accepted"], verdict["handled"]) == (20_000, 20_000)
+        assert leaders >= 5
+        assert workers >= 5
+        record("kills at random", kind, verdict, leaders=leaders, workers=workers, failovers=sorted(failovers))
+
+
+async def hold_some(cluster: QueueCluster, victim: Member, number: int) -> None:
+    """Until the victim is in the middle of messages that take almost their whole time."""
+    cluster.produce(f"long{number}", 8, "--call", "8", "--keys", "0", "--seconds", "4")
+
+    def holds() -> bool:
+        cluster.look()
+        mine = [body for body, process in cluster.began.items() if process == victim.identity]
+        return any(body.startswith(f"long{number}:") and body not in cluster.ended for body in mine)
+
+    await cluster.until(holds, 60, f"{victim.name} has one of long{number}")
+
+
+@pytest.mark.slow
+@pytest.mark.req("SQ-1", "SQ-3")
+@pytest.mark.parametrize("who", ["worker", "leader"])
+@STORES
+async def test_a_consumer_killed_in_mid_message(
+    kind: str, who: str, url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What it had is handled again within the visibility timeout and the bound."""
+    bound = redelivery_bound(QueueSettings(**SETTINGS), config(), leader_died=who == "leader")
+    async with QueueCluster(url_of(kind), tmp_path / "files") as cluster:
+        for name in "abc":
+            cluster.start(name)
+        await cluster.next_leader(0, within=60)
+        for number in range(1, 6):
+            epoch, leader = cluster.epoch, cluster.leader()
+            assert leader is not None
+            await cluster.until(lambda: all(each.said("joined") for each in cluster.workers), 60, "all have joined")
+            await all_known(cluster)
+            victim = leader if who == "leader" else next(each for each in cluster.workers if each is not leader)
+            await hold_some(cluster, victim, number)
+            await asyncio.sleep(0.5)
+            cluster.kill(victim)
+            await cluster.until_handled(8 * number, within=120)
+            cluster.start(victim.name)
+            if who == "leader":
+                await cluster.next_leader(epoch, within=60)
+        verdict = await judged(cluster, "--within", str(bound))
+        assert verdict["kills"] == 5
+        assert verdict["redelivery"]["longest"] > SETTINGS["visibility_timeout"] / 2, "something was cut short"
+        record(f"a {who} killed in mid-message", kind, verdict, bound=round(bound, 2))
+
+
+async def all_known(cluster: QueueCluster) -> None:
+    """Until the leader knows of everybody who runs: so that each is given something."""
+    names = {member.name for member in cluster.workers}
+    deadline = time.monotonic() + 60
+    while True:
+        known = [worker.name for worker in (await cluster.machine()).workers.values() if worker.capacity]
+        if names <= set(known):
+            return
+        assert time.monotonic() < deadline, await cluster.report()
+        await asyncio.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.req("SQ-1", "SQ-3", "EF-9")
+@STORES
+async def test_a_leader_stopped_for_longer_than_its_lease(
+    kind: str, url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    async with QueueCluster(url_of(kind), tmp_path / "files", ("--hold", "0.15")) as cluster:
+        for name in "abc":
+            cluster.start(name)
+        await cluster.next_leader(0, within=60)
+        cluster.produce("p", 6000, "--call", "20", "--rate", "100")
+        for seconds in (5.0, 12.0):
+            await asyncio.sleep(CALM)
+            epoch, leader = cluster.epoch, cluster.leader()
+            assert leader is not None
+            cluster.pause(leader)
+            began = time.monotonic()
+            await cluster.next_leader(epoch, within=60)
+            await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
+            cluster.resume(leader)
+            before = leader.log.stat().st_size
+            await cluster.until(
+                lambda leader=leader, before=before: leader.log.stat().st_size > before + 2000,
+                60,
+                f"{leader.name} goes on as a worker",
+            )
+        await cluster.until_handled(6000, within=180)
+        verdict = await judged(cluster)
+        assert verdict["kills"] == 0
+        assert verdict["explained"]["stopped"] > 0, "the second time it held some for too long"
+        assert set(verdict["explained"]) <= {"stopped", "late"}
+        record("a leader stopped", kind, verdict, terms=len(cluster.terms))
+
+
+@pytest.mark.slow
+@pytest.mark.req("SQ-1")
+@STORES
+async def test_a_producer_killed_in_the_middle_of_a_long_call(
+    kind: str, url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What it was told is durable is handled, once; of the rest, nothing is handled twice."""
+    dice = Random(5)
+    async with QueueCluster(url_of(kind), tmp_path / "files", ("--hold", "0.0005")) as cluster:
+        for name in "ab":
+            cluster.start(name)
+        await cluster.next_leader(0, within=60)
+        for number in range(1, ROUNDS + 1):
+            producer = cluster.produce("p", number * LONG, "--call", str(LONG), "--small-writes")
+
+            def sends(number: int = number) -> bool:
+                log = cluster.folder / "p.sent"
+                return log.exists() and log.read_bytes().count(b"sending ") >= number
+
+            def handles(number: int = number, producer: Member = producer) -> bool:
+                """One of its writes has been handled; most often its call has not returned."""
+                cluster.look()
+                return producer.process.poll() is not None or any(
+                    int(body.split(":")[1]) > (number - 1) * LONG for body in cluster.began
+                )
+
+            await cluster.until(sends, 60, "it sends")
+            if number % 3 == 0:
+                await cluster.until(lambda producer=producer: producer.process.poll() is not None, 60, "it ends")
+            elif number % 3 == 1:
+                await cluster.until(handles, 60, "some of it is handled")
+                cluster.kill(producer)
+            else:
+                await asyncio.sleep(dice.uniform(0.0, 0.5))
+                cluster.kill(producer)
+        await cluster.until_handled(LONG, within=240)
+        verdict = await judged(cluster)
+        assert verdict["accepted"] + verdict["not_accepted"] == ROUNDS * LONG
+        assert verdict["handlings"] > verdict["accepted"], "some were killed in the middle of a call"
+        assert verdict["duplicates"] == 0
+        record(
+            "a producer killed", kind, verdict, handled_though_not_accepted=verdict["handlings"] - verdict["accepted"]
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.req("SQ-1")
+@STORES
+async def test_the_whole_fleet_is_killed_and_started_again(
+    kind: str, url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    async with QueueCluster(url_of(kind), tmp_path / "files") as cluster:
+        cluster.produce("p", 6000, "--call", "20", "--rate", "150")
+        for _ in range(3):
+            for name in "abcd":
+                cluster.start(name)
+            await cluster.next_leader(cluster.epoch, within=90)
+            await asyncio.sleep(CALM)
+            for member in list(cluster.workers):
+                cluster.kill(member)
+            await asyncio.sleep(1.0)
+        for name in "wxyz":
+            cluster.start(name)
+        await cluster.until_handled(6000, within=240)
+        verdict = await judged(cluster)
+        assert (verdict["accepted"], verdict["handled"], verdict["kills"]) == (6000, 6000, 12)
+        record("the whole fleet killed", kind, verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.req("SQ-3")
+@STORES
+async def test_workers_that_are_asked_to_end_leave_no_duplicate(
+    kind: str, url_of: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Each is replaced in turn, leaders as well, under load: what it holds is finished or given back."""
+    async with QueueCluster(url_of(kind), tmp_path / "files", ("--hold", "0.05")) as cluster:
+        for name in "abcd":
+            cluster.start(name)
+        await cluster.next_leader(0, within=60)
+        cluster.produce("p", 6000, "--call", "20", "--rate", "200")
+        took = []
+        for turn in range(8):
+            await asyncio.sleep(1.0)
+            member = cluster.leader() if turn % 2 else cluster.workers[0]
+            assert member is not None
+            began = time.monotonic()
+            assert await cluster.terminate(member) == 0
+            took.append(round(time.monotonic() - began, 2))
+            cluster.start(f"{member.name[0]}{turn}")
+            await cluster.until(lambda: cluster.leader() is not None, 60, "somebody leads")
+        await cluster.until_handled(6000, within=180)
+        verdict = await judged(cluster)
+        assert (verdict["duplicates"], verdict["kills"]) == (0, 0)
+        record("asked to end", kind, verdict, took=took)
