@@ -147,11 +147,13 @@ def main() -> None:
             left_out.append(f"{name}: {error}")
             tell(f"{name} failed: {error}")
         else:
-            shutil.rmtree(home / name, ignore_errors=True)
+            if "failed" not in subjects[-1]:
+                shutil.rmtree(home / name, ignore_errors=True)
     show(subjects, console)
+    left_out += [f"{each['subject']}: {', '.join(each['failed'])} failed" for each in subjects if "failed" in each]
+    is_whole = not options.quick and names == everything and plan == Plan() and not left_out
     for reason in left_out:
         console.print(f"left out: {reason}", markup=False)
-    is_whole = not options.quick and names == everything and plan == Plan() and not left_out
     console.print(f"raw samples: {write(subjects, left_out, plan, is_whole=is_whole, keep=options.keep)}")
     if left_out:
         console.print(f"logs: {home}")

@@ -137,7 +137,12 @@ class Bench:
         for part in self.plan.parts:
             if part == "growth" and self.name not in self.plan.growth_on:
                 continue
-            found.update(getattr(self, part)())
+            try:
+                found.update(getattr(self, part)())
+            except (RuntimeError, TimeoutError, OSError) as error:
+                # One part that fails does not cost the others their figures.
+                found.setdefault("failed", {})[part] = str(error)[-1000:]
+                self.tell(f"{self.name}, {part} failed: {error}")
         return found
 
     def throughput(self) -> dict[str, Any]:

@@ -37,6 +37,8 @@ PACKAGES = (
 SLOWEST = 100.0
 """Messages a second: a run that is slower is cut short."""
 WARM_UP = 400
+RUN_SECONDS = 10.0
+"""So long, about, is a run of a peer that is too slow for all the messages."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,6 @@ class Peer:
     command: str
     """Of the workers; `{workers}` is how many."""
     settings: str
-    share: float = 1.0
-    """Of the messages that peers are given: less for a slow one."""
     env: tuple[tuple[str, str], ...] = ()
 
 
@@ -86,7 +86,6 @@ PEERS = {
             "rq",
             "rq worker-pool bench -n {workers} --worker-class rq.worker.SimpleWorker -q",
             "SimpleWorker (no fork for each job), Retry(max=5), results not kept, pipelined enqueue_many",
-            share=0.25,
         ),
     )
 }
@@ -204,7 +203,11 @@ class RedisPeer:
             }
             for part in self._plan.parts:
                 if part != "growth":
-                    found.update(getattr(self, f"_{part}")())
+                    try:
+                        found.update(getattr(self, f"_{part}")())
+                    except (RuntimeError, TimeoutError, OSError) as error:
+                        found.setdefault("failed", {})[part] = str(error)[-1000:]
+                        self._tell(f"{self._peer.name}, {part} failed: {error}")
             return found
         finally:
             self._redis.stop()
@@ -220,10 +223,13 @@ class RedisPeer:
 
     def _throughput(self) -> dict[str, Any]:
         found = {}
-        count = round(self._plan.peer_messages * self._peer.share)
+        most, tried = self._plan.peer_messages, WARM_UP
         for workers in self._plan.workers:
-            with self._crew(workers, count * self._plan.runs) as crew:
-                firsts = [WARM_UP + number * count for number in range(self._plan.runs)]
+            with self._crew(workers, tried + most * self._plan.runs) as crew:
+                # A first run, which does not count, says how many it can handle in a few seconds.
+                rate = crew.produce(WARM_UP, tried).per_second
+                count = round(min(most, max(tried, rate * RUN_SECONDS)))
+                firsts = [WARM_UP + tried + number * count for number in range(self._plan.runs)]
                 runs = [crew.produce(first, count).as_json() for first in firsts]
             found[f"throughput_{workers}"] = runs
             rates = ", ".join(f"{run['per_second']:,.0f}" for run in runs)
@@ -231,7 +237,7 @@ class RedisPeer:
         return found
 
     def _enqueue(self) -> dict[str, Any]:
-        seconds, count = self._plan.enqueue_seconds, round(self._plan.peer_messages * self._peer.share)
+        seconds, count = self._plan.enqueue_seconds, min(self._plan.peer_messages, 5_000)
         found = {}
         with self._crew(0, 1) as crew:
             order = {"do": "singles", "first": 0, "count": 1_000_000, "seconds": seconds}
@@ -249,13 +255,15 @@ class RedisPeer:
             for rate in plan.rates:
                 count = plan.paced(rate)
                 commands, cpu = self._redis.commands(), crew.cpu()
-                answer = crew.producer.ask(60 + 5 * count / rate, do="paced", first=first, count=count, rate=rate)
-                if not crew.marks.wait(first, count, 60):
+                answer = crew.producer.ask(60 + count / rate, do="paced", first=first, count=count, rate=rate)
+                sent = answer["count"]
+                if not crew.marks.wait(first, sent, 60):
                     raise TimeoutError(f"at {rate:g} messages/s, not all were handled")
-                lag = answer["ended"] - answer["began"] - count / rate
-                row = latency_json(rate, latencies_ms(crew.marks, first, count), lag)
-                row["cpu_us_per_message"] = round((crew.cpu() - cpu) / count * 1e6, 1)
-                row.update(requests_json({"commands": self._redis.commands() - commands}, count))
+                lag = answer["ended"] - answer["began"] - sent / rate
+                row = latency_json(rate, latencies_ms(crew.marks, first, sent), lag)
+                row["given_up_after"] = sent if sent < count else None
+                row["cpu_us_per_message"] = round((crew.cpu() - cpu) / sent * 1e6, 1)
+                row.update(requests_json({"commands": self._redis.commands() - commands}, sent))
                 rows.append(row)
                 self._tell(f"{self._peer.name}, {rate:g}/s: p50 {row['p50_ms']} ms, p99 {row['p99_ms']} ms")
                 first += count

@@ -26,6 +26,7 @@ class Plan:
     growth_on: tuple[str, ...] = ("directory",)
     backlogs: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     peer_messages: int = 20_000
+    """At most: a peer is given about as many as it handles in ten seconds."""
     slow_messages: int = 40
     """Of a peer that handles a few a second."""
 

@@ -1,8 +1,9 @@
 """Debian's redis-server, on a free port of this machine, keeping what it is given.
 
-It appends every write to a file and flushes that once a second (`appendonly yes`, `appendfsync everysec`): Redis' own
-recommendation for data that is to survive. Up to a second of acknowledged messages is lost in a power failure; our
-own stores lose none. Flushing at every write (`always`) would be the equal setting, and slower.
+It appends every write to a file and flushes that once a second (`appendonly yes`, `appendfsync everysec`, the default
+policy of that file): up to a second of acknowledged messages may be lost in a power failure. The directory store
+flushes every write; flushing as often (`always`) would be slower. ministack, as it is started here, keeps its objects
+in memory alone.
 """
 
 from __future__ import annotations

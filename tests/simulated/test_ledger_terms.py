@@ -182,7 +182,7 @@ class Scene:
         return machine
 
 
-@pytest.mark.parametrize("seed", [3, 4, 8, 21, 37, 43])
+@pytest.mark.parametrize("seed", [3, 4, 21, 37, 43, 117])
 def test_acknowledged_once_and_in_order(seed: int) -> None:
     scene = Scene(seed)
     world, random = scene.world, scene.random

@@ -1,4 +1,4 @@
-"""What the tests of the ledger share: a tiny machine and its clerk, a leadership, and a store with a will of its own."""
+"""Shared by the tests of the ledger: a tiny machine and its clerk, a leadership, and a store that fails as told."""
 
 from __future__ import annotations
 

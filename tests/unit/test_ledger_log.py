@@ -407,6 +407,32 @@ class TestCatchUp:
         assert state.restored == 10
         assert texts(state) == [f"t{seq}" for seq in range(1, 21)]
 
+    async def test_snapshots_that_were_trimmed_while_they_were_read_are_looked_for_again(self, log: Log) -> None:
+        """The reader stood still after the listing: all that it saw is gone, and newer ones are there."""
+        await log.fill(40)
+        archivist = log.archivist()
+        await log.snapshot(archivist, 10)
+        await log.snapshot(archivist, 15)
+        reader = log.store.beside()
+        trimmed = False
+
+        async def trim(key: str) -> None:
+            nonlocal trimmed
+            if key.startswith("snapshots/") and not trimmed:
+                trimmed = True
+                await log.snapshot(archivist, 30)
+                await log.snapshot(archivist, 35)
+                log.time.seconds += QUICK.trim_delay + 1
+                await archivist.trim()
+                assert [parse_number(key) for key in await log.store.keys("snapshots/")] == [30, 35]
+
+        reader.before["get"] = trim
+        state = LedgerState(Notes())
+        await catch_up(reader, state, log.lease)
+        assert trimmed
+        assert state.restored == 35
+        assert texts(state) == [f"t{seq}" for seq in range(1, 41)]
+
     async def test_without_a_sound_snapshot_nothing_is_decided(self, log: Log) -> None:
         await log.fill(20)
         await log.snapshot(log.archivist(), 10)

@@ -26,6 +26,7 @@ from tenure.store import Applied, Rejected, Store, Stored
 
 _log = logging.getLogger("tenure.ledger")
 _AT_ONCE = 8
+_LISTINGS = 10
 _BEGINS_WITH_NUMBER = re.compile(r"(\d{20})(?:-|$)")
 
 
@@ -82,23 +83,29 @@ async def snapshot_numbers(store: Store) -> list[int]:
 async def restore_newest(store: Store, state: LedgerState, at_least: int) -> bool:
     """Become the newest sound snapshot of entry `at_least` or later. False: there is none.
 
-    Raises if there are some and none is sound: what they replaced may be gone.
+    Raises if there are some and none is sound: what they replaced may be gone. Those that were trimmed while they were
+    read have newer ones in their place, which another listing shows.
     """
-    numbers = [number for number in await snapshot_numbers(store) if number >= at_least]
-    complaints = []
-    for number in reversed(numbers):
-        found = await read_snapshot(store, number)
-        if isinstance(found, Found):
-            damage = state.restore(found.chunks)
-            if damage is None and state.seq == number:
-                return True
-            complaints.append(f"{number}: {damage.reason if damage is not None else 'of another entry'}")
-        else:
-            complaints.append(f"{number}: {found}")
-        _log.warning("the snapshot of entry %s cannot be used: %s", number, complaints[-1])
-    if complaints:
-        raise LedgerDamaged(f"no snapshot can be used ({'; '.join(complaints)[:400]}): put one back from a backup")
-    return False
+    looked: list[int] | None = None
+    complaints: list[str] = []
+    for _ in range(_LISTINGS):
+        numbers = [number for number in await snapshot_numbers(store) if number >= at_least]
+        if numbers == looked:
+            break
+        looked, complaints = numbers, []
+        for number in reversed(numbers):
+            found = await read_snapshot(store, number)
+            if isinstance(found, Found):
+                damage = state.restore(found.chunks)
+                if damage is None and state.seq == number:
+                    return True
+                complaints.append(f"{number}: {damage.reason if damage is not None else 'of another entry'}")
+            else:
+                complaints.append(f"{number}: {found}")
+            _log.warning("the snapshot of entry %s cannot be used: %s", number, complaints[-1])
+        if not complaints:
+            return False
+    raise LedgerDamaged(f"no snapshot can be used ({'; '.join(complaints)[:400]}): put one back from a backup")
 
 
 class Archivist:
