@@ -182,7 +182,7 @@ class Scene:
         return machine
 
 
-@pytest.mark.parametrize("seed", [3, 4, 21, 37, 43, 117])
+@pytest.mark.parametrize("seed", [3, 4, 21, 117, 136, 159])
 def test_acknowledged_once_and_in_order(seed: int) -> None:
     scene = Scene(seed)
     world, random = scene.world, scene.random

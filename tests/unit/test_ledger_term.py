@@ -669,6 +669,27 @@ class TestForgetting:
         await ledger.tick(5)
         assert ledger.texts == ["p1", "p2", "p3"]
 
+    async def test_of_two_that_come_back_the_first_is_not_lost_because_it_could_not_be_read(
+        self, ledger: Ledger
+    ) -> None:
+        await ledger.put("p", 1)
+        await ledger.tick()
+        await self.silence(ledger)
+        seq = ledger.term.state.seq
+        second = await ledger.put("p", 2, known=seq)
+        await ledger.put("p", 3, known=seq)
+        await ledger.tick(2)
+
+        async def fail(key: str) -> None:
+            if key == second.key:
+                raise StoreUnavailable("no answer")
+
+        ledger.store.before["get"] = fail
+        await ledger.tick()
+        del ledger.store.before["get"]
+        await ledger.tick(5)
+        assert ledger.texts == ["p1", "p2", "p3"]
+
     async def test_of_two_that_come_back_the_first_is_not_lost_to_a_store_whose_clock_went_back(
         self, ledger: Ledger
     ) -> None:

@@ -40,7 +40,8 @@ class Tail:
     async def start(self) -> int:
         """Begin at the end of the log, and say where that is."""
         sent = self._clock.read()
-        self.position = await log_end(self._store) + 1
+        end = await log_end(self._store)
+        self.position = max(self.position, end + 1)  # it may have moved on meanwhile, and never goes back
         self.absent_since = sent
         return self.position
 

@@ -298,7 +298,8 @@ class LedgerTerm:
         if not self._is_swept():
             return
         unread = self._sweep_unread
-        self._early = Counter({name: self._early[name] + (name.uid not in unread) for name in self._sweep_early})
+        # What was not read is not known to be early. Counted on without it, what follows it would seem to be the first.
+        self._early = Counter({name: 0 if name.uid in unread else self._early[name] + 1 for name in self._sweep_early})
         self._first_early = {}
         for name in self._early:
             self._first_early[name.uid] = min(name.number, self._first_early.get(name.uid, name.number))

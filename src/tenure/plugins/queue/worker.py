@@ -20,7 +20,7 @@ import msgspec
 
 from tenure.clock import Clock, Reading
 from tenure.entropy import NewId
-from tenure.errors import LedgerError, NotFound, StoreError
+from tenure.errors import LedgerError, NotFound, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
 from tenure.ledger.layout import SEGMENTS
 from tenure.plugins.queue.message import BatchHandler, Handler, Message, Reject
@@ -48,6 +48,10 @@ HOLD_SECONDS = 1.0
 """A worker asks for as much as it has lately handled in this time."""
 SEGMENTS_KEPT = 8
 _CHECK_EVERY = 0.01
+_DEAF_AFTER = 15.0
+_NOTE_BYTES = 256 * 1024
+_FAILURES = 500
+"""Of one ticket in one report: each may have a long error."""
 _SOON = 0.003
 _REPORTS_AT_ONCE = 4
 _LEAST_CAPACITY = 20
@@ -97,13 +101,14 @@ class TicketLost(LedgerError):
 class _Held:
     """A message in hand, until it has an outcome."""
 
-    __slots__ = ("closed", "hand", "index", "message", "segment")
+    __slots__ = ("begun", "closed", "hand", "index", "message", "segment")
 
     def __init__(self, hand: Hand, message: Message, segment: str, index: int) -> None:
         self.hand = hand
         self.message = message
         self.segment = segment
         self.index = index
+        self.begun = False
         self.closed = False
 
 
@@ -178,7 +183,9 @@ class QueueWorker:
         self._segments: OrderedDict[str, asyncio.Future[Segment]] = OrderedDict()
         self._draining = False
         self._poll_now = asyncio.Event()
-        self._idle_poll = max(settings.poll_interval, 3600.0 / settings.idle_budget)
+        idle = min(3600.0 / settings.idle_budget, settings.visibility_timeout / 4)
+        self._idle_poll = max(settings.poll_interval, idle)
+        self._polled = clock.read()
         self._last_activity = clock.read()
         self.counts: Counter[str] = Counter()
 
@@ -214,7 +221,7 @@ class QueueWorker:
         for group in self._running.values():
             for held in group:
                 if not held.closed:
-                    self._finish(held, "interrupted")
+                    self._finish(held, "interrupted" if held.begun else "back")
         self._running.clear()
         if self._settling:
             await asyncio.wait(list(self._settling), timeout=max(0.5, left()))
@@ -268,10 +275,11 @@ class QueueWorker:
                 _log.warning("the log of a queue could not be read: %s", error)
                 await self.clock.sleep(min(5.0, 0.2 * 2.0 ** min(failures, 5)))
                 continue
-            except LedgerError as error:
+            except TenureError as error:
                 _log.error("the log of a queue cannot be followed: %s", error)
                 await self.clock.sleep(10.0)
                 continue
+            self._polled = self.clock.read()
             if found:
                 pause = self._settings.poll_interval
                 continue
@@ -314,6 +322,7 @@ class QueueWorker:
             hand = self._hands.get(lapsed.ticket)
             if hand is not None:
                 hand.lost = True
+                self._refuse_extension(hand)
         for ticket in published.tickets:
             if ticket.uid == self.uid and ticket.id not in self._hands:
                 self._accept(ticket, base)
@@ -334,7 +343,13 @@ class QueueWorker:
         if self._settings.delivery is Delivery.AT_MOST_ONCE and not await self._settle_first(hand):
             return
         groups: list[list[_Held]] = []
+        broken: set[str] = set()
+        ordered = self._settings.key_concurrency == 1
         for run in hand.runs:
+            if run.key in broken:
+                for index in range(run.low, run.high):
+                    self._give_back(hand, run.segment, index)
+                continue
             try:
                 segment = await self._segment(run.segment)
                 messages = list(self._open(hand, run, segment))
@@ -342,8 +357,10 @@ class QueueWorker:
                 gone = isinstance(error, NotFound | Unreadable)
                 for index in range(run.low, run.high):
                     self._fail(hand, run.segment, index, f"its body cannot be read: {error}", gone)
+                if run.key and ordered and not gone:
+                    broken.add(run.key)  # those behind it must not pass it
                 continue
-            if not run.key:
+            if not run.key or not ordered:
                 groups.extend([held] for held in messages)
             elif run.key in chains:
                 chains[run.key].extend(messages)
@@ -457,17 +474,20 @@ class QueueWorker:
                 if hand is not checked or now - checked_at > _CHECK_EVERY or message.ordering_key is not None:
                     checked, checked_at = hand, now
                     if hand.remaining() <= 0:
-                        self._finish(held, "expired")
+                        self._finish(held, "back")
                         checked = None
                         continue
+                held.begun = True
                 try:
                     if self._plain:
                         result = await self._call_plain(handler, message)
                     else:
                         result = await handler(message)
-                except asyncio.CancelledError:
-                    raise
-                except Exception as error:
+                    if self._on_result is not None:
+                        await self._on_result(message, result)
+                except (Exception, asyncio.CancelledError) as error:
+                    if task.cancelling():
+                        raise  # we are to stop; otherwise it is the handler's own, and a failure like any other
                     self._failed(held, error)
                     rest = group[place + 1 :]
                     if rest and message.ordering_key is not None:
@@ -476,8 +496,6 @@ class QueueWorker:
                             self._finish(other, "back")
                         break
                 else:
-                    if self._on_result is not None:
-                        await self._on_result(message, result)
                     self._finish(held, "done")
                 handled += 1
             running.pop(task, None)
@@ -499,6 +517,8 @@ class QueueWorker:
         if not batch:
             return
         self._running[task] = batch
+        for held in batch:
+            held.begun = True
         messages = [held.message for held in batch]
         assert self._batch_handler is not None
         try:
@@ -506,9 +526,9 @@ class QueueWorker:
                 await self._call_plain(self._batch_handler, messages)
             else:
                 await self._batch_handler(messages)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if task.cancelling():
+                raise
             for held in batch:
                 self._failed(held, error)
         else:
@@ -520,7 +540,7 @@ class QueueWorker:
     def _drop_if_lost(self, held: _Held) -> bool:
         if held.hand.remaining() > 0:
             return False
-        self._finish(held, "expired")
+        self._finish(held, "back")
         return True
 
     async def _call_plain(self, handler: Callable[[Any], Any], argument: Any) -> Any:
@@ -528,10 +548,11 @@ class QueueWorker:
             return handler(argument)
         if self._blocking is Blocking.PROCESS:
             argument = _portable(argument)
-        result = await asyncio.get_running_loop().run_in_executor(self._executor, functools.partial(handler, argument))
+        call = functools.partial(_called, handler, argument)
+        result = await asyncio.get_running_loop().run_in_executor(self._executor, call)
         return await result if inspect.isawaitable(result) else result
 
-    def _failed(self, held: _Held, error: Exception) -> None:
+    def _failed(self, held: _Held, error: BaseException) -> None:
         held.closed = True
         text = f"{type(error).__name__}: {error}"
         self._fail(held.hand, held.segment, held.index, text, isinstance(error, Reject))
@@ -552,6 +573,10 @@ class QueueWorker:
             hand.back.append((held.segment, held.index))
         elif how == "interrupted":
             hand.failed.append(Failure(held.segment, held.index, "its worker was stopped before it was done"))
+        self._closed(hand)
+
+    def _give_back(self, hand: Hand, segment: str, index: int) -> None:
+        hand.back.append((segment, index))
         self._closed(hand)
 
     def _closed(self, hand: Hand) -> None:
@@ -584,7 +609,8 @@ class QueueWorker:
                 silent -= self.clock.read().follower_elapsed(self._last_sent)
             if silent <= 0 or any(self._runs_out(hand) for hand in self._hands.values()):
                 return
-            await either(self._report_due, self.clock, min(silent, self._settings.visibility_timeout / 8, 5.0))
+            shortest = min((hand.visibility for hand in self._hands.values()), default=40.0)
+            await either(self._report_due, self.clock, min(silent, shortest / 8))
             self._report_due.clear()
 
     def _runs_out(self, hand: Hand) -> bool:
@@ -596,16 +622,24 @@ class QueueWorker:
     def _collect(self, leaving: bool = False) -> tuple[WorkerNote, list[tuple[Hand, Outcome]]]:
         """Everything that there is to report, as one note."""
         reported: list[tuple[Hand, Outcome]] = []
-        now = self.clock.read()
+        now, size = self.clock.read(), 0
         for hand in list(self._hands.values()):
             if hand.extend_asked is not None and now.leader_elapsed(hand.extend_asked) > hand.visibility / 4:
                 hand.extend_asked = None  # no answer came: ask again
-            wanted = self._runs_out(hand) or (hand.extending is not None and hand.extend_asked is None)
+            asked = hand.extending is not None and not hand.extending.done()
+            if asked and hand.remaining() <= 0:
+                self._refuse_extension(hand)
+                asked = False
+            wanted = self._runs_out(hand) or (asked and hand.extend_asked is None)
             if wanted:
                 hand.extend_asked = now
-            if wanted or hand.id in self._changed:
-                reported.append((hand, self._outcome(hand, wanted)))
-        self._changed.clear()
+            if (wanted or hand.id in self._changed) and size < _NOTE_BYTES:
+                self._changed.discard(hand.id)
+                outcome = self._outcome(hand, wanted)
+                size += _size(outcome)
+                reported.append((hand, outcome))
+        if self._changed:
+            self._report_due.set()  # the rest goes into the next one
         since = self.tail.position if self._rejoin else 0
         held = [*self._hands, *self._unsettled] if self._rejoin else []
         self._rejoin = False
@@ -615,12 +649,13 @@ class QueueWorker:
         return WorkerNote(self.uid, self._name, capacity, leaving, since, held, outcomes), reported
 
     def _outcome(self, hand: Hand, extend: bool) -> Outcome:
-        done, failed, back = hand.done, hand.failed, hand.back
-        hand.done, hand.failed, hand.back = [], [], []
-        if hand.open <= 0:
+        done, failed, back = hand.done, hand.failed[:_FAILURES], hand.back
+        hand.done, hand.failed, hand.back = [], hand.failed[_FAILURES:], []
+        if hand.failed:
+            self._changed.add(hand.id)
+        elif hand.open <= 0:
             del self._hands[hand.id]
-            if hand.extending is not None and not hand.extending.done():
-                hand.extending.cancel()
+            self._refuse_extension(hand)
         if hand.settled_first:
             return Outcome(hand.id)
         if len(done) == hand.total:
@@ -629,8 +664,8 @@ class QueueWorker:
 
     def _now_capacity(self) -> int:
         """How much it can hold: what it handles in a second, by its own experience, and never suddenly more."""
-        if self._draining:
-            return 0
+        if self._draining or self.clock.read().leader_elapsed(self._polled) > _DEAF_AFTER + 3 * self._idle_poll:
+            return 0  # who cannot see its tickets asks for none
         if self._prefetch is not None:
             return self._prefetch
         now = self.clock.read()
@@ -646,6 +681,8 @@ class QueueWorker:
         for hand, _ in reported:
             self._unsettled[hand.id] += 1
         try:
+            while self._producer.is_full:
+                await self._producer.room()
             await self._producer.submit(note, 200 + sum(map(_size, note.outcomes)))
         except (StoreError, LedgerError) as error:
             # The tickets lapse, and their messages are handled again.
@@ -668,9 +705,14 @@ class QueueWorker:
             elif self._on_acked is not None:
                 self._on_acked(hand, outcome)
 
+    def _refuse_extension(self, hand: Hand) -> None:
+        if hand.extending is not None and not hand.extending.done():
+            hand.extending.set_exception(_lost(hand))
+            hand.extending.exception()
+
     async def extend(self, hand: Hand) -> None:
         if hand.remaining() <= 0:
-            raise TicketLost(f"the time for ticket {hand.id} is over: its messages may be with another worker by now")
+            raise _lost(hand)
         if hand.extending is None or hand.extending.done():
             hand.extending = asyncio.get_running_loop().create_future()
             hand.extend_asked = None
@@ -682,6 +724,18 @@ class QueueWorker:
     def holding(self) -> int:
         """Messages in hand without an outcome."""
         return sum(hand.open for hand in self._hands.values())
+
+
+def _lost(hand: Hand) -> TicketLost:
+    return TicketLost(f"the time for ticket {hand.id} is over: its messages may be with another worker by now")
+
+
+def _called(handler: Callable[[Any], Any], argument: Any) -> Any:
+    """In a thread or process: a future cannot carry a StopIteration, and would never end."""
+    try:
+        return handler(argument)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 async def either(event: asyncio.Event, clock: Clock, seconds: float) -> None:
