@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tenure.clock import Clock
+from tenure.clock import Clock, Reading
 from tenure.election.records import encode
 from tenure.entropy import NewId
 from tenure.errors import LedgerError, LedgerHalted, NotFound, StoreError
@@ -207,18 +207,18 @@ class LedgerTerm:
         """Look, read, decide, write. Raises `StoreError` if nothing was decided; anything else ends the term."""
         self._lead.ensure()
         self.ticks += 1
-        now_ms = max(self.state.time_ms, int(await self._now() * 1000))
+        now_ms, read_at = await self._time()
         gathered, more = await self._gather(now_ms)
         try:
             if gathered.items:
                 await self._clerk.prepare(gathered.items)
-                now_ms = max(now_ms, int(await self._now() * 1000))
             await self._set_aside(gathered)
+            now_ms, read_at = await self._time()  # deadlines are counted from it: it must not be older than need be
         except StoreError:
             self._put_off(gathered)
             raise
         self._lead.ensure()
-        entry = await self._decide(gathered, now_ms)
+        entry = await self._decide(gathered, now_ms, read_at)
         self._count_sweep()
         if entry is not None:
             await self._clerk.committed(entry, gathered.items)
@@ -226,6 +226,11 @@ class LedgerTerm:
         if not more or self._entries_since >= 2 * self._config.snapshot_every:
             self._keep_house()
         return Tick(len(gathered.items), entry, more)
+
+    async def _time(self) -> tuple[int, Reading]:
+        """The store's time, and our clock before it was asked for: what is late is late by this clock."""
+        read_at = self._clock.read()
+        return max(self.state.time_ms, int(await self._now() * 1000)), read_at
 
     async def aclose(self) -> None:
         """Let go of what runs beside. Nothing is lost: the next leader does it."""
@@ -416,11 +421,10 @@ class LedgerTerm:
 
     # Deciding
 
-    async def _decide(self, gathered: _Gathered, now_ms: int) -> LogEntry | None:
+    async def _decide(self, gathered: _Gathered, now_ms: int, read_at: Reading) -> LogEntry | None:
         # What was put off was in the inbox as well: a sweep counts only if nothing of it was.
         swept = self._sweep_began_ms if self._is_swept() and not self._sweep_blocked else None
         stamp = Stamp(self.state.seq + 1, self._lead.epoch, now_ms)
-        decided_at = self._clock.read()
         try:
             events = self._clerk.decide(gathered.items, Situation(stamp, swept, self._slow_ms))
         except Exception as error:
@@ -455,7 +459,7 @@ class LedgerTerm:
         if entry.epoch != self._lead.epoch:
             # Void, and in our way: what we decided on has no number now. A term is begun anew in its place.
             raise Overtaken(f"entry {entry.seq} is void, of epoch {entry.epoch}: the work is begun anew after it")
-        self._slow_ms = round(self._clock.read().leader_elapsed(decided_at) * 1000)
+        self._slow_ms = round(self._clock.read().leader_elapsed(read_at) * 1000)
         self.state.conclude(entry)
         return entry
 

@@ -11,7 +11,7 @@ from tenure.election.records import Damage
 from tenure.errors import LedgerHalted
 from tenure.ledger.config import MAX_CHUNK_BYTES
 from tenure.ledger.producers import Producers, Remembered
-from tenure.ledger.records import LogEntry
+from tenure.ledger.records import Kind, LogEntry
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class LedgerState:
                 f"entry {entry.seq} was written for version {entry.machine} of the plugin's state, and this process "
                 f"knows version {self.machine.version}: update it"
             )
-        self.begin(entry.epoch, entry.machine, stamp)
+        self.begin(entry, stamp)
         try:
             if (events := entry.decided) is not None:
                 self.machine.apply(events, stamp)
@@ -94,11 +94,11 @@ class LedgerState:
         self.conclude(entry)
         return True
 
-    def begin(self, epoch: int, machine: int, stamp: Stamp) -> None:
-        """A term's first entry; nothing for the others."""
-        if epoch > self.epoch:
-            self.epoch = epoch
-            self.machine_version = machine or self.machine_version
+    def begin(self, entry: LogEntry, stamp: Stamp) -> None:
+        """A term's first entry, or one that begins it anew; nothing for the others."""
+        if entry.epoch > self.epoch or entry.kind is Kind.TERM:
+            self.epoch = entry.epoch
+            self.machine_version = entry.machine or self.machine_version
             try:
                 self.machine.began(stamp)
             except Exception as error:

@@ -48,12 +48,14 @@ class Receipt(msgspec.Struct, frozen=True):
 class Lot:
     """What one call gives to be written."""
 
-    __slots__ = ("future", "payload", "size")
+    __slots__ = ("future", "ordered", "payload", "size")
 
-    def __init__(self, payload: Any, size: int, future: asyncio.Future[Receipt]) -> None:
+    def __init__(self, payload: Any, size: int, future: asyncio.Future[Receipt], ordered: bool = False) -> None:
         self.payload = payload
         self.size = size
         self.future = future
+        self.ordered = ordered
+        """It is folded after what was ordered and submitted before it, whether or not that was awaited."""
 
 
 Compose = Callable[[InboxName, Place, Sequence[Lot]], bytes]
@@ -120,6 +122,8 @@ class Producer:
         self._waiting: deque[Lot] = deque()
         self._waiting_bytes = 0
         self._sending: set[asyncio.Task[None]] = set()
+        self._ordered: asyncio.Task[None] | None = None
+        """The last batch with something ordered in it."""
         self._flusher: asyncio.Task[None] | None = None
         self._landed = asyncio.Event()
         self._self: _Incarnation | None = None
@@ -151,8 +155,12 @@ class Producer:
         if number >= self._known:
             self._known, self._known_at = number, at
 
-    def submit(self, payload: Any, size: int) -> asyncio.Future[Receipt]:
-        """Give something to be written. The future has its receipt when it is durable, or `WriteUnknown`."""
+    def submit(self, payload: Any, size: int, *, ordered: bool = False) -> asyncio.Future[Receipt]:
+        """Give something to be written. The future has its receipt when it is durable, or `WriteUnknown`.
+
+        What is `ordered` keeps its order also if it is not awaited: batches that hold such are sent one at a time, for
+        nothing may depend on a batch that may never land.
+        """
         if self._closed:
             raise TenureError("the ledger's producer is closed: its plugin was stopped")
         if os.getpid() != self._pid:
@@ -165,7 +173,7 @@ class Producer:
                 f"{len(self._waiting):,} writes wait already: await the earlier ones, or send fewer at a time"
             )
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Lot(payload, size, future))
+        self._waiting.append(Lot(payload, size, future, ordered))
         self._waiting_bytes += size
         if self._flusher is None or self._flusher.done():
             self._flusher = asyncio.get_running_loop().create_task(self._flush())
@@ -198,7 +206,9 @@ class Producer:
         while self._waiting:
             if self._sending and self._waiting_bytes < config.batch_bytes:
                 await self._clock.sleep(config.linger)  # more may come; a first one is not kept waiting
-            while self._sending and (len(self._sending) >= config.in_flight or self._is_far_ahead()):
+            while self._sending and (
+                len(self._sending) >= config.in_flight or self._is_far_ahead() or self._must_wait(self._waiting[0])
+            ):
                 self._landed.clear()
                 await self._landed.wait()
             began = self._clock.read()  # before what it knows of the log is looked at: both must be young when it lands
@@ -215,7 +225,12 @@ class Producer:
                 me.next += 1
                 task = asyncio.get_running_loop().create_task(self._send(me, name, body, lots, began))
                 self._sending.add(task)
+                if any(lot.ordered for lot in lots):
+                    self._ordered = task
                 task.add_done_callback(self._sent)
+
+    def _must_wait(self, lot: Lot) -> bool:
+        return lot.ordered and self._ordered is not None and not self._ordered.done()
 
     def _is_far_ahead(self) -> bool:
         return self._self is not None and self._self.is_far_ahead and not self._self.is_worn_out
@@ -225,6 +240,8 @@ class Producer:
         lots: list[Lot] = []
         size = 0
         while self._waiting and (not lots or size + self._waiting[0].size <= self._config.batch_bytes):
+            if lots and self._must_wait(self._waiting[0]):
+                break
             lots.append(self._waiting.popleft())
             size += lots[-1].size
         self._waiting_bytes -= size

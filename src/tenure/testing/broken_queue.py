@@ -54,9 +54,9 @@ def _no_term_start() -> list[Patch]:
             return await begin(self)
         return LogEntry(write_id="-", seq=self.state.seq, epoch=self._lead.epoch, time_ms=self.state.time_ms)
 
-    async def stubborn_decide(self: LedgerTerm, gathered: Any, now_ms: int) -> LogEntry | None:
+    async def stubborn_decide(self: LedgerTerm, *arguments: Any) -> LogEntry | None:
         try:
-            return await decide(self, gathered, now_ms)
+            return await decide(self, *arguments)
         except Overtaken:
             self.state.seq += 1  # void, it thinks, and goes on
             raise StoreError("a number was taken") from None

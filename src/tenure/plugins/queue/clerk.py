@@ -178,8 +178,13 @@ class QueueClerk:
             header: Header = item.content
             for command in header.commands:
                 self._command(command, work, stamp)
-        for item in items:
-            self._fold(item, work, stamp)
+        purged = max((number for number, item in enumerate(items) if _purges(item)), default=0)
+        for number, item in enumerate(items):
+            if number < purged:
+                self._fold_purged(item, work)
+            else:
+                self._fold(item, work, stamp)
+        machine.totals.purged += work.purged
         machine.arrive(
             work.segments, [run.part(run.low, run.high) for run in work.arrived], work.dedup, work.duplicates
         )
@@ -205,6 +210,13 @@ class QueueClerk:
         control = Control(command.op, list(command.refs[:10_000]), command.by)
         work.control.append(control)
         self.machine.control(control, stamp)
+
+    def _fold_purged(self, item: Item, work: Work) -> None:
+        """Messages that were enqueued before a purge, and folded together with it: they are gone at once."""
+        if count := len(item.content.sizes):
+            segment = self._places[item.name].segment
+            work.segments[segment] = work.segments.get(segment, 0)
+            work.purged += count
 
     def _fold(self, item: Item, work: Work, stamp: Stamp) -> None:
         header: Header = item.content
@@ -381,10 +393,14 @@ class QueueClerk:
 
     def _rooms(self) -> dict[str, int]:
         now, silent_after = self._clock.read(), 2.5 * self._settings.presence
-        rooms = {}
-        for uid, worker in self.machine.workers.items():
-            if uid in self._suspect or not self._is_alive(worker.name):
+        rooms: dict[str, int] = {}
+        names: set[str] = set()
+        for uid, worker in reversed(self.machine.workers.items()):
+            # Of several starts under one name the newest counts: the others are dead, though the name is alive.
+            if worker.name in names or uid in self._suspect or not self._is_alive(worker.name):
+                names.add(worker.name)
                 continue
+            names.add(worker.name)
             if now.follower_elapsed(self._heard.setdefault(uid, now)) < silent_after and worker.capacity > worker.held:
                 rooms[uid] = worker.capacity - worker.held
         return rooms
@@ -487,6 +503,10 @@ class QueueClerk:
 
 
 _NOTHING = Work()
+
+
+def _purges(item: Item) -> bool:
+    return any(command.op == "purge" for command in item.content.commands)
 
 
 def _quotas(total: int, rooms: Mapping[str, int]) -> dict[str, int]:

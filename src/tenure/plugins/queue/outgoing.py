@@ -46,6 +46,11 @@ class Messages:
         self.first = 0
         """Their place in the batch; known when it is put together."""
 
+    @property
+    def ordered(self) -> bool:
+        """Has one of them an ordering key?"""
+        return any(span.options.key for span in self.spans)
+
 
 def compose(name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
     """The body of one batch: messages, workers' notes and commands that were given at about the same time."""

@@ -135,7 +135,7 @@ class S3QueuePlugin(CoordinatorPlugin):
             headers=headers,
         )
         messages, size = encode_messages((body,), options, self.settings)
-        receipt = await self._sending().submit(messages, size)
+        receipt = await self._sending().submit(messages, size, ordered=messages.ordered)
         return f"{receipt.uid}-{receipt.number}-{messages.first}"
 
     async def enqueue_many(
@@ -172,7 +172,7 @@ class S3QueuePlugin(CoordinatorPlugin):
                 for messages, weight in encode_lots(chunk, options, self.settings):
                     while producer.is_full:
                         await producer.room()
-                    sent.append((messages, producer.submit(messages, weight)))
+                    sent.append((messages, producer.submit(messages, weight, ordered=messages.ordered)))
                 chunk = []
 
         for number, body in enumerate(bodies, 1):

@@ -145,6 +145,8 @@ class Work(msgspec.Struct, omit_defaults=True):
     dedup: dict[str, int] = {}
     """Digests, and until when (ms)."""
     duplicates: int = 0
+    purged: int = 0
+    """Of what arrived, before a purge in the same entry."""
     settled: list[Settled] = []
     """By reports ..."""
     joined: list[Joined] = []
@@ -329,6 +331,7 @@ class QueueMachine:
         self.begin(work.shift, stamp)
         for control in work.control:
             self.control(control, stamp)
+        self.totals.purged += work.purged
         self.arrive(work.segments, work.arrived, work.dedup, work.duplicates)
         for settled in work.settled:
             self.settle(settled, stamp)

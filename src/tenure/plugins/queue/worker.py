@@ -193,7 +193,8 @@ class QueueWorker:
 
     async def start(self) -> None:
         await self.tail.start()
-        self._producer.learn(self.tail.position - 1, self.clock.read())
+        assert self.tail.absent_since is not None
+        self._producer.learn(self.tail.position - 1, self.tail.absent_since)
         self._rejoin = True
         spawn = asyncio.get_running_loop().create_task
         self._tasks = [spawn(self._follow()), spawn(self._report_on())]
