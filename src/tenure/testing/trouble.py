@@ -15,6 +15,7 @@ from tenure.testing.cluster import SimulatedCluster, SimulatedWorker, _quietly
 
 MEAN_SECONDS_BETWEEN_FAULTS = 12.0
 _MOST_CALLBACKS_AHEAD = 400
+_LOOK_EVERY = 0.005
 _CALM = {
     "lost_request": 0.004,
     "lost_reply": 0.004,
@@ -47,6 +48,8 @@ class Trouble:
         self._cluster = cluster
         self._world = cluster.world
         self._random = random
+        self._strikes = Random(f"{cluster.world.seed}/strikes")
+        """A stream of its own, so that what else happens in a seed stays the same up to such a strike."""
         self._lease = cluster.config.lease_timeout
         self._old_leases: list[bytes] = []
         self.hit: Counter[str] = Counter()
@@ -149,6 +152,7 @@ class Trouble:
         if worker is None:
             return False
         worker.stop()
+        self._strike_one_who_leaves(worker)
         self._later(self._leases(0.2, 3.0), worker.start)
         return True
 
@@ -157,7 +161,26 @@ class Trouble:
         if worker is None:
             return False
         worker.step_down()
+        self._strike_one_who_leaves(worker)
         return True
+
+    def _strike_one_who_leaves(self, worker: SimulatedWorker) -> None:
+        """A lease is given back in a moment, which strikes at random hardly ever hit: wait for it."""
+        if worker.is_leader() and self._strikes.random() < 0.1:
+            seconds = self._strikes.uniform(0.1, 2.0) * self._lease
+            self._strike_in("release", worker, self._strikes.random() < 0.5, seconds)
+
+    def _strike_in(self, function: str, worker: SimulatedWorker, crash: bool, seconds: float, looks: int = 300) -> None:
+        if not worker.host.alive or looks == 0 or self._world.now >= self.ends_at:
+            return
+        if function not in worker.host.where():
+            again = self._world.now + _LOOK_EVERY
+            self._world.call_at(again, self._strike_in, function, worker, crash, seconds, looks - 1)
+        elif crash:
+            worker.host.crash()
+            self._later(seconds, lambda: worker.start() if not worker.host.alive else None)
+        else:
+            worker.host.freeze(seconds)
 
     def ask(self) -> bool:
         """Somebody outside asks for a handover, through a worker's network."""
