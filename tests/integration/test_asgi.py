@@ -139,7 +139,6 @@ def test_work_that_fails_is_called_again_and_ends_no_server(url: str, caplog: py
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["cancelled", "exit"])
 def test_work_that_ends_by_itself_in_an_odd_way_is_called_again(
     how: str, url: str, caplog: pytest.LogCaptureFixture
@@ -180,6 +179,7 @@ def test_a_server_without_work_leaves_the_fleet_and_serves_on(url: str, caplog: 
     )
 
 
+@pytest.mark.usefixtures("impatient")
 def test_work_that_is_no_async_function(url: str, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[Lead] = []
     with TestClient(app_with(tenure.asgi.lifespan(url, lead=calls.append, config=SWIFT))):  # type: ignore[arg-type]
