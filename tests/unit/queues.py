@@ -84,7 +84,7 @@ class Desk:
             tag=f"tag{self.epoch}",
             clock=self.clock,
             random=Random(self.epoch),
-            is_alive=lambda name: self.alive is None or name in self.alive,
+            is_alive=lambda name: None if self.alive is None else name in self.alive,
         )
 
     @property
@@ -135,12 +135,13 @@ class Desk:
         self.now_ms += round(seconds * 1000)
         self.clock.seconds += seconds
 
-    def tick(self, swept: bool = True, slow_ms: int = 0) -> Work | None:
+    def tick(self, swept: bool = True, slow_ms: int = 0, unread: Iterable[str] = (), doubt_ms: int = 0) -> Work | None:
         """Decide on what came in; gives the entry as others read it."""
         items, self._inbox = self._inbox, []
         run_now(self.clerk.prepare(items))
         stamp = Stamp(self.seq + 1, self.epoch, self.now_ms)
-        events = self.clerk.decide(items, Situation(stamp, self.now_ms if swept else None, slow_ms))
+        swept_ms = self.now_ms if swept else None
+        events = self.clerk.decide(items, Situation(stamp, swept_ms, slow_ms, frozenset(unread), doubt_ms))
         if events is None:
             assert not any(isinstance(item.content, Header) and item.content.sizes for item in items)
             return None
@@ -154,7 +155,7 @@ class Desk:
             self.auditor.check_counts(self.reader)
         return work
 
-    def new_leader(self) -> None:
+    def new_leader(self, doubt_ms: int = 0) -> None:
         """The next term: what it knows is what the log says."""
         self.epoch += 1
         spent = self.machine.spent
@@ -162,7 +163,7 @@ class Desk:
         self.clerk.machine.restore(self.reader.snapshot())
         self.clerk.machine.spent = spent
         self.seq += 1
-        stamp = Stamp(self.seq, self.epoch, self.now_ms)
+        stamp = Stamp(self.seq, self.epoch, self.now_ms, doubt_ms)
         self.clerk.machine.began(stamp)
         self.reader.began(stamp)
         assert fields(self.machine) == fields(self.reader)

@@ -14,7 +14,6 @@ from tenure.ledger.catchup import catch_up
 from tenure.ledger.inbox import InboxSweep
 from tenure.ledger.layout import InboxName, log_key, parse_inbox_key, parse_number, snapshot_key
 from tenure.ledger.log import Superseded, append, first_after, log_end, read_entry
-from tenure.ledger.machine import split_chunks
 from tenure.ledger.records import Kind, Manifest, decode_entry, decode_manifest
 from tenure.ledger.snapshots import Archivist, picture_of, read_snapshot, restore_newest
 from tenure.store.memory import MemoryStore
@@ -294,14 +293,6 @@ class TestMachine:
         state = LedgerState(Notes())
         assert isinstance(state.restore(chunks), Damage)
         assert state.seq == 0
-
-    def test_chunks(self) -> None:
-        assert list(split_chunks([b"aa", b"bb", b"c", b"dddddd", b"e"], 4)) == [
-            [b"aa", b"bb"],
-            [b"c"],
-            [b"dddddd"],
-            [b"e"],
-        ]
 
 
 class TestCatchUp:

@@ -18,8 +18,17 @@ from tenure.entropy import Random
 from tenure.errors import StoreError
 from tenure.ledger import InboxName, LogEntry, Poison, TooNewLetter
 from tenure.ledger.config import MAX_ENTRY_BYTES
-from tenure.plugins.queue.clerk import CHAIN, FORGET_AFTER, MAX_TICKET, MAX_TICKETED, QueueClerk, _quotas
-from tenure.plugins.queue.settings import Ordering, QueueSettings
+from tenure.plugins.queue.clerk import (
+    CHAIN,
+    FEWER,
+    FORGET_AFTER,
+    MAX_BURIED,
+    MAX_TICKET,
+    MAX_TICKETED,
+    QueueClerk,
+    _quotas,
+)
+from tenure.plugins.queue.settings import IDLE_PRESENCE, IDLE_PRESENCE_KNOWN, Ordering, QueueSettings
 from tenure.plugins.queue.state import NO_REPORT, QueueMachine, Run, Ticket, ref_of
 from tenure.plugins.queue.wire import Failure, Options, Outcome, Piece, WorkerNote, digest
 from tenure.store.memory import MemoryStore
@@ -450,7 +459,7 @@ class TestWorkers:
         desk = Desk(presence=10.0)
         desk.join("w")
         desk.tick()
-        desk.wait(26)
+        desk.wait(2.5 * IDLE_PRESENCE * 10 + 1)
         desk.put(5)
         desk.tick()
         assert not desk.tickets()
@@ -475,6 +484,43 @@ class TestWorkers:
         desk.tick()
         assert desk.machine.in_flight_count == 1
 
+    def test_a_worker_whose_batches_are_not_read_keeps_its_tickets(self) -> None:
+        """What it reported in time may be in them. Others do not suffer from that."""
+        desk = Desk(visibility_timeout=1.0)
+        desk.join("w", 1)
+        desk.join("v", 1)
+        desk.put(2)
+        desk.tick()
+        desk.wait(10)
+        desk.tick(unread=["w-0123", "stranger-1", "nobody"])
+        assert [ticket.uid for ticket in desk.tickets()] == ["w"]
+        assert desk.machine.totals.lapsed == 1
+        desk.tick()
+        assert desk.machine.totals.lapsed == 2
+
+    @pytest.mark.parametrize(("doubt_ms", "more_ms"), [(0, 0), (1500, 0), (1501, 1), (9000, 7500)])
+    def test_half_of_the_margin_is_for_clocks_and_more_doubt_is_more_time(self, doubt_ms: int, more_ms: int) -> None:
+        desk = Desk(visibility_timeout=10.0, margin=3.0)
+        desk.join()
+        desk.put()
+        desk.tick(doubt_ms=doubt_ms)
+        (ticket,) = desk.tickets()
+        assert ticket.deadline_ms == desk.now_ms + 10_000 + more_ms
+        desk.wait((13_000 + 2 * more_ms) / 1000)
+        desk.tick(doubt_ms=doubt_ms)
+        assert desk.tickets() == [ticket]
+        desk.wait(0.001)
+        desk.tick(doubt_ms=doubt_ms)
+        assert desk.machine.totals.lapsed == 1
+
+    def test_a_new_leader_that_doubts_the_time_gives_more_of_it(self) -> None:
+        desk = Desk(visibility_timeout=10.0)
+        desk.join()
+        desk.put()
+        desk.tick()
+        desk.new_leader(doubt_ms=4000)
+        assert desk.tickets()[0].deadline_ms == desk.now_ms + 14_000
+
     def test_who_holds_nothing_and_says_nothing_is_struck_off(self) -> None:
         desk = Desk()
         desk.join("idle")
@@ -483,6 +529,9 @@ class TestWorkers:
         desk.tick()
         busy = desk.tickets()[0].uid
         desk.wait(FORGET_AFTER + 1)
+        desk.tick()
+        assert len(desk.machine.workers) == 2, "where membership knows of it, it need not say so for longer"
+        desk.wait(3 * IDLE_PRESENCE_KNOWN * 15)
         desk.tick()
         assert set(desk.machine.workers) == {busy}
 
@@ -608,7 +657,7 @@ class TestFailures:
     def test_after_so_many_attempts_it_is_dead_with_its_history(self, key: str) -> None:
         """Failures and lapses alike: each attempt is told."""
         desk = Desk(max_attempts=4, visibility_timeout=1.0, backoff=0.1)
-        desk.put(2, key=key)
+        desk.put(1, key=key)
         for attempt in range(1, 5):
             desk.join("w")
             desk.tick()
@@ -621,7 +670,7 @@ class TestFailures:
                 desk.wait(10)
                 desk.tick()
             desk.wait(5)
-        assert len(desk.machine.dead) == 2
+        assert len(desk.machine.dead) == 1
         for letter in desk.machine.dead.values():
             assert letter.reason == "not settled in time 4 times"
             told = [(note.attempt, note.worker, note.error) for note in letter.history]
@@ -632,6 +681,56 @@ class TestFailures:
                 (4, "w", NO_REPORT),
             ]
         assert not desk.machine.history
+
+    def test_what_lapses_is_held_by_ever_fewer_and_its_last_attempt_is_its_own(self) -> None:
+        """One message that kills its worker must not take others with it for ever."""
+        desk = Desk(max_attempts=4, visibility_timeout=1.0, audited=False)
+        desk.put(MAX_TICKET)
+        most = []
+        for _ in range(3):
+            desk.join("w", MAX_TICKET)
+            desk.join("v", 10)
+            desk.tick()
+            most.append(max(sum(ticket.count for ticket in desk.tickets(uid)) for uid in ("w", "v")))
+            desk.wait(10)
+            desk.tick()
+        assert most == [MAX_TICKET - 10, MAX_TICKET // FEWER, MAX_TICKET // FEWER**2]
+        desk.join("w", MAX_TICKET)
+        desk.join("v", MAX_TICKET)
+        desk.put(50)
+        desk.tick()
+        last = [(ticket.uid, run.count) for ticket in desk.tickets() for run in ticket.runs if run.attempt == 4]
+        assert sorted(last) == [("v", 1), ("w", 1)], "each of them alone"
+        assert [run for ticket in desk.tickets() for run in ticket.runs if run.attempt == 1], "others go out beside it"
+        desk.wait(10)
+        desk.tick()
+        assert len(desk.machine.dead) == 2
+
+    def test_what_failed_and_was_reported_is_given_out_as_before(self) -> None:
+        desk = Desk(max_attempts=5, backoff=0.0)
+        desk.join("w", 1000)
+        desk.put(500)
+        desk.tick()
+        for _ in range(4):
+            for ticket in desk.tickets():
+                desk.report("w", Outcome(ticket.id, failed=failures(ticket.runs, "down")))
+            desk.tick()
+            desk.wait(0.01)
+            desk.tick()
+            assert desk.machine.in_flight_count == 500
+
+    def test_so_many_that_die_at_once_are_told_in_several_entries(self) -> None:
+        desk = Desk(max_attempts=1, visibility_timeout=1.0, audited=False)
+        uids = [f"w{number}" for number in range(15)]
+        for uid in uids:
+            desk.join(uid, MAX_TICKET)
+        desk.put(15 * MAX_TICKET)
+        desk.tick()
+        desk.wait(10)
+        desk.tick()
+        assert len(desk.machine.dead) == MAX_BURIED
+        desk.tick()
+        assert len(desk.machine.dead) == 15 * MAX_TICKET
 
     def test_what_its_handler_refuses_is_dead_at_once(self) -> None:
         desk = Desk()

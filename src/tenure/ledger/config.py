@@ -7,7 +7,6 @@ import msgspec
 from tenure.errors import ConfigError
 
 MAX_ENTRY_BYTES = 32 * 1024 * 1024
-MAX_CHUNK_BYTES = 8 * 1024 * 1024
 MAX_CHUNKS = 10_000
 MAX_INBOX_BYTES = 8 * 1024 * 1024
 """An inbox object over this is no producer's of ours, and is never read."""

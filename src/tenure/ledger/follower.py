@@ -51,6 +51,8 @@ class Tail:
         sent, position = self._clock.read(), self.position
         entry = await read_entry(self._store, position)
         if self.position != position:
+            if entry is None:
+                self.absent_since = sent  # those after it were not there either
             return None
         if self._clock.read().leader_elapsed(self.absent_since) >= self._config.trusted_for:
             return Resync.LOST  # what is there may be a ghost, and what is not there may have been trimmed

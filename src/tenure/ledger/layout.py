@@ -38,6 +38,11 @@ class InboxName(msgspec.Struct, frozen=True, order=True):
         return f"{INBOX}{self.known:020d}-{self.uid}-{self.number:010d}"
 
 
+def owner_of(uid: str) -> str:
+    """A producer's uid begins with that of whoever it writes for."""
+    return uid.rpartition("-")[0]
+
+
 def ledger_folder(slug: str, name: str) -> str:
     check_name("slug", slug, MAX_NAME_CHARACTERS)
     check_name("name", name, MAX_NAME_CHARACTERS)

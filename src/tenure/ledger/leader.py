@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
@@ -39,6 +40,7 @@ _MAX_FORGOTTEN = 10_000
 _REASON_CHARACTERS = 300
 _PATIENCE = 0.25
 """Seconds for which a tick waits for all that it reads; after that it takes what it has."""
+_MOST_DOUBT = 60.0
 _SWEEPS_TO_RESUME = 2
 _SWEEPS_IN_VAIN = 10
 """After so many, and a retention, what follows something that never came is set aside."""
@@ -80,9 +82,13 @@ class Situation(msgspec.Struct, frozen=True):
     stamp: Stamp
     """Of the entry that it decides on."""
     swept_ms: int | None
-    """Everything that was in the inbox at this time is folded by this entry, or was before."""
+    """Everything that was in the inbox at this time is folded by this entry, or was before ..."""
     slow_ms: int
     """How long the entry before this one took from its decision until it was known to be written."""
+    unread: frozenset[str] = frozenset()
+    """... but for what lies there of these producers, and cannot be folded yet."""
+    doubt_ms: int = 0
+    """By how much the times above may be off, either way."""
 
 
 class Clerk(Protocol):
@@ -145,8 +151,9 @@ class LedgerTerm:
         clock: Clock,
         draw_id: NewId,
         now: Callable[[], Awaitable[float]],
+        uncertainty: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`now`: the store's clock, in seconds since 1970."""
+        """`now`: the store's clock, in seconds since 1970; `uncertainty`: by how many seconds it may be off by now."""
         self._store = store
         self._lead = lead
         self._clerk = clerk
@@ -154,6 +161,8 @@ class LedgerTerm:
         self._clock = clock
         self._draw_id = draw_id
         self._now = now
+        self._uncertainty = uncertainty
+        self._sweep_doubt_ms = 0
         self.state = LedgerState(clerk.machine)
         self._inbox = InboxSweep(store, config.objects_per_tick)
         self._archivist = Archivist(store, config=config, clock=clock, draw_id=draw_id)
@@ -170,7 +179,9 @@ class LedgerTerm:
         """Seen and put off: too much for one tick."""
         self._reading: dict[InboxName, asyncio.Task[tuple[Letter, bytes] | StoreError | None]] = {}
         self._sweep_unread: set[str] = set()
-        """Producers of whom something was found in this sweep, and not folded: it could not be read, or not be kept."""
+        """Producers of whom something was found in this sweep, and not read, or not kept ..."""
+        self._sweep_held: set[str] = set()
+        """... or read, and not folded, since something is to come before it."""
         self._gets = asyncio.Semaphore(config.gets_at_once)
         self._clearing: dict[str, asyncio.Task[None]] = {}
         self._archiving: asyncio.Task[None] | None = None
@@ -232,6 +243,9 @@ class LedgerTerm:
         read_at = self._clock.read()
         return max(self.state.time_ms, int(await self._now() * 1000)), read_at
 
+    def _doubt_ms(self) -> int:
+        return math.ceil(min(self._uncertainty(), _MOST_DOUBT) * 1000)
+
     async def aclose(self) -> None:
         """Let go of what runs beside. Nothing is lost: the next leader does it."""
         tasks: list[asyncio.Task[Any]] = [*self._clearing.values(), *self._reading.values()]
@@ -252,9 +266,10 @@ class LedgerTerm:
         if not self._pending:
             look = await self._inbox.look()
             if look.first:
-                self._sweep_began_ms = now_ms
+                self._sweep_began_ms, self._sweep_doubt_ms = now_ms, self._doubt_ms()
                 self._sweep_present, self._sweep_blocked = set(), False
                 self._sweep_early, self._sweep_unread, self._sweep_noted = set(), set(), set()
+                self._sweep_held = set()
             for key in look.foreign:
                 self._note(key, "its name is not one that a producer gives: move it away")
             for letter in look.letters:
@@ -405,6 +420,7 @@ class LedgerTerm:
                 gathered.rejected.append((name, Rejection(name.key, reason)))
             else:
                 gathered.early += 1
+                self._sweep_held.add(name.uid)
 
     def _was_forgotten(self, name: InboxName) -> bool:
         """Nothing is known of its producer's first batches, and what it follows is not in the inbox: it was folded, and
@@ -422,16 +438,24 @@ class LedgerTerm:
     # Deciding
 
     async def _decide(self, gathered: _Gathered, now_ms: int, read_at: Reading) -> LogEntry | None:
-        # What was put off was in the inbox as well: a sweep counts only if nothing of it was.
-        swept = self._sweep_began_ms if self._is_swept() and not self._sweep_blocked else None
+        swept = self._sweep_began_ms if self._is_swept() else None
         stamp = Stamp(self.state.seq + 1, self._lead.epoch, now_ms)
+        # What was put off was in the inbox as well: for those who wrote it the sweep does not count.
+        situation = Situation(
+            stamp,
+            swept,
+            self._slow_ms,
+            frozenset(self._sweep_unread | self._sweep_held),
+            max(self._doubt_ms(), self._sweep_doubt_ms),
+        )
         try:
-            events = self._clerk.decide(gathered.items, Situation(stamp, swept, self._slow_ms))
+            events = self._clerk.decide(gathered.items, situation)
         except Exception as error:
             raise LedgerHalted(f"the plugin could not decide on entry {stamp.seq}: {error!r}") from error
         forgotten: list[str] = []
         horizon = 0
-        if swept is not None:
+        if swept is not None and not self._sweep_blocked:
+            # What is not read may be of a producer that nobody knows yet: it must not become too old meanwhile.
             present = self._sweep_present.union(item.name.uid for item in gathered.items)
             silent = self.state.producers.silent(swept - round(self._config.retention * 1000), present)
             forgotten = silent[:_MAX_FORGOTTEN]
@@ -468,6 +492,7 @@ class LedgerTerm:
         if fields.get("kind") is Kind.TERM:
             fields["machine"] = self.state.machine.version
             fields["time_ms"] = max(self.state.time_ms, int(await self._now() * 1000))
+            fields["doubt_ms"] = self._doubt_ms()
 
         def compose(write_id: str) -> LogEntry:
             return LogEntry(write_id=write_id, seq=seq, epoch=self._lead.epoch, **fields)

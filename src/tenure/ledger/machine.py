@@ -9,7 +9,6 @@ import msgspec
 
 from tenure.election.records import Damage
 from tenure.errors import LedgerHalted
-from tenure.ledger.config import MAX_CHUNK_BYTES
 from tenure.ledger.producers import Producers, Remembered
 from tenure.ledger.records import Kind, LogEntry
 
@@ -20,6 +19,8 @@ class Stamp(msgspec.Struct, frozen=True):
     seq: int
     epoch: int
     time_ms: int
+    doubt_ms: int = 0
+    """Of a term's first entry: by how much its time may be too early."""
 
 
 class Machine(Protocol):
@@ -79,7 +80,7 @@ class LedgerState:
             self.seq = entry.seq
             self.voids += 1
             return False
-        stamp = Stamp(entry.seq, entry.epoch, entry.time_ms)
+        stamp = Stamp(entry.seq, entry.epoch, entry.time_ms, entry.doubt_ms)
         if entry.machine > self.machine.version:
             raise LedgerHalted(
                 f"entry {entry.seq} was written for version {entry.machine} of the plugin's state, and this process "
@@ -145,17 +146,3 @@ class LedgerState:
         self.machine_version = frame.machine
         self.restored = frame.seq
         return None
-
-
-def split_chunks(parts: Iterable[bytes], limit: int = MAX_CHUNK_BYTES // 2) -> Iterable[list[bytes]]:
-    """Parts in groups that fit one chunk each. A machine with very many parts writes few objects."""
-    group: list[bytes] = []
-    size = 0
-    for part in parts:
-        if group and size + len(part) > limit:
-            yield group
-            group, size = [], 0
-        group.append(part)
-        size += len(part)
-    if group:
-        yield group

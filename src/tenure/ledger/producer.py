@@ -30,6 +30,7 @@ from tenure.store import Applied, Outcome, Rejected, Store, Unknown
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _ENOUGH_BATCHES = 16
+_UID_CHARACTERS = 12
 MAX_SKIPPED = 64
 """Batches that one uid may have given up on."""
 WINDOW = 500
@@ -118,6 +119,8 @@ class Producer:
         self._config = config
         self._clock = clock
         self._draw_id = draw_id
+        self.owner = draw_id()
+        """The uid of whoever it writes for; its own begins with that."""
         self._on_durable = on_durable
         self._waiting: deque[Lot] = deque()
         self._waiting_bytes = 0
@@ -166,6 +169,7 @@ class Producer:
         if os.getpid() != self._pid:
             # A copied counter would drop an acknowledged batch (E-12); what waits is for the parent to send.
             self._self, self._flusher, self._landed = None, None, asyncio.Event()
+            self.owner = self._draw_id()
             self._waiting, self._waiting_bytes, self._sending = deque(), 0, set()
             self._pid = os.getpid()
         if len(self._waiting) >= self._config.waiting:
@@ -208,7 +212,7 @@ class Producer:
                 await self._clock.sleep(config.linger)  # more may come; a first one is not kept waiting
             while self._sending and (
                 len(self._sending) >= config.in_flight or self._is_far_ahead() or self._must_wait(self._waiting[0])
-            ):
+            ):  # also before another uid is taken: what is sent under it does not follow what was sent before
                 self._landed.clear()
                 await self._landed.wait()
             began = self._clock.read()  # before what it knows of the log is looked at: both must be young when it lands
@@ -233,7 +237,7 @@ class Producer:
         return lot.ordered and self._ordered is not None and not self._ordered.done()
 
     def _is_far_ahead(self) -> bool:
-        return self._self is not None and self._self.is_far_ahead and not self._self.is_worn_out
+        return self._self is not None and (self._self.is_far_ahead or self._self.is_worn_out)
 
     def _next_batch(self, name: InboxName, place: Place) -> tuple[list[Lot], bytes]:
         """As much of what waits as one batch holds; nothing if it cannot be written, which is told to who gave it."""
@@ -281,7 +285,7 @@ class Producer:
             self.learn(end, now)
         me = self._self
         if me is None or me.is_worn_out:
-            me = self._self = _Incarnation(self._draw_id())
+            me = self._self = _Incarnation(f"{self.owner}-{self._draw_id()[-_UID_CHARACTERS:].replace('-', '')}")
         return me
 
     async def _send(self, me: _Incarnation, name: InboxName, body: bytes, lots: list[Lot], began: Reading) -> None:

@@ -38,7 +38,9 @@ class LogEntry(Record, frozen=True, kw_only=True, rename="camel", tag_field="ten
     """Plugin time: the store's clock, never before that of the entry before."""
     kind: Kind = Kind.WORK
     machine: Count = 0
-    """Of a term's first entry: the version of the state machine that its leader runs."""
+    """Of a term's first entry: the version of the state machine that its leader runs ..."""
+    doubt_ms: Count = 0
+    """... and by how much `time_ms` may be too early."""
     folded: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """By producer: the numbers of the batches that this entry folds, or rejects ..."""
     skipped: dict[str, list[int]] = msgspec.field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,9 +17,9 @@ from tenure.clock import Clock, Reading
 from tenure.entropy import Random
 from tenure.errors import StoreError
 from tenure.ledger import InboxName, Item, LogEntry, Place, Poison, Situation, Stamp, TooNewLetter
-from tenure.ledger.layout import SEGMENTS
+from tenure.ledger.layout import SEGMENTS, owner_of
 from tenure.ledger.together import all_of
-from tenure.plugins.queue.settings import Ordering, QueueSettings
+from tenure.plugins.queue.settings import IDLE_PRESENCE, IDLE_PRESENCE_KNOWN, Ordering, QueueSettings
 from tenure.plugins.queue.state import (
     NO_REPORT,
     Bury,
@@ -34,6 +34,7 @@ from tenure.plugins.queue.state import (
 )
 from tenure.plugins.queue.wire import (
     MAX_ERROR_CHARACTERS,
+    MAX_REFS,
     Command,
     Header,
     Outcome,
@@ -65,7 +66,12 @@ CHAIN = 16
 SLOW_MS = 1000
 """An entry that takes longer to be written, or half of `margin`, gives its tickets that much more time."""
 FORGET_AFTER = 300.0
-"""Seconds after which a worker that is silent and holds nothing is struck off."""
+"""Seconds, at least, after which a worker that is silent and holds nothing is struck off."""
+MAX_BURIED = 20_000
+"""Messages that one entry declares dead for want of a report; the others follow in the next ones."""
+FEWER = 8
+"""What has lapsed may have killed its worker. After each lapse a worker holds so many times fewer of such messages at a
+time, and only one whose last attempt it is: whatever kills takes ever fewer with it, and nobody dies in its place."""
 _OPS = frozenset({"pause", "resume", "purge", "redrive", "purge-dead"})
 _SEGMENT_TRIES = 8
 
@@ -87,10 +93,11 @@ class QueueClerk:
         tag: str,
         clock: Clock,
         random: Random,
-        is_alive: Callable[[str], bool] = lambda name: True,
+        is_alive: Callable[[str], bool | None] = lambda name: None,
         on_published: Callable[[LogEntry, Work], None] = lambda entry, work: None,
     ) -> None:
-        """`tag`: nobody else has it. `is_alive`: does membership know such a worker? If not, it gets nothing."""
+        """`tag`: nobody else has it. `is_alive`: does membership know such a worker? If not, it gets nothing; `None`:
+        nobody can tell, and it must be heard of."""
         self.machine = QueueMachine()
         self._store = store
         self._settings = settings
@@ -105,6 +112,7 @@ class QueueClerk:
         self._counts: dict[str, int] = {}
         self._heard: dict[str, Reading] = {}
         self._suspect: set[str] = set()
+        self._doubt_ms = 0
         self._tokens = 0.0
         self._tokens_at: int | None = None
         self._work: Work | None = None
@@ -171,6 +179,8 @@ class QueueClerk:
     def decide(self, items: Sequence[Item], situation: Situation) -> bytes | None:
         machine, stamp = self.machine, situation.stamp
         work = Work()
+        # Half of the margin is for clocks: what is more than that comes on top.
+        self._doubt_ms = max(0, situation.doubt_ms - round(self._settings.margin * 500))
         if situation.slow_ms > min(SLOW_MS, self._settings.margin * 500) and machine.fresh():
             work.shift = situation.slow_ms
         machine.begin(work.shift, stamp)
@@ -193,7 +203,7 @@ class QueueClerk:
                 self._note(note, work, stamp)
         self._let_go(work)
         if situation.swept_ms is not None:
-            self._lapse(work, stamp, situation.swept_ms)
+            self._lapse(work, stamp, situation.swept_ms, situation.unread)
         self._give_out(work, stamp)
         if work == _NOTHING:
             self._work = None
@@ -207,7 +217,7 @@ class QueueClerk:
             self.counts["unknown_commands"] += 1
             _log.warning("a command %r is not known here, and was not followed", command.op[:80])
             return
-        control = Control(command.op, list(command.refs[:10_000]), command.by)
+        control = Control(command.op, list(command.refs[:MAX_REFS]), command.by)
         work.control.append(control)
         self.machine.control(control, stamp)
 
@@ -307,7 +317,7 @@ class QueueClerk:
             return
         settled = Settled(outcome.ticket, outcome.all_done, list(outcome.done), back=list(outcome.back))
         if outcome.extend:
-            settled.deadline_ms = stamp.time_ms + ticket.visibility_ms
+            settled.deadline_ms = stamp.time_ms + ticket.visibility_ms + self._doubt_ms
         runs = _Lookup(ticket.runs) if outcome.failed else None
         for failure in outcome.failed:
             run = runs.find(failure.segment, failure.index) if runs is not None else None
@@ -343,23 +353,33 @@ class QueueClerk:
         machine, now = self.machine, self._clock.read()
         for joined in work.joined:
             machine.join(joined)
+        forget_after = max(FORGET_AFTER, 3 * IDLE_PRESENCE_KNOWN * self._settings.presence)
         for uid, worker in machine.workers.items():
             heard = self._heard.setdefault(uid, now)
-            if not worker.held and uid not in work.left and now.follower_elapsed(heard) >= FORGET_AFTER:
+            if not worker.held and uid not in work.left and now.follower_elapsed(heard) >= forget_after:
                 work.left.append(uid)
         for uid in work.left:
             machine.leave(uid)
             self._heard.pop(uid, None)
+            self._suspect.discard(uid)
 
-    def _lapse(self, work: Work, stamp: Stamp, swept_ms: int) -> None:
+    def _lapse(self, work: Work, stamp: Stamp, swept_ms: int, unread: Collection[str]) -> None:
         """Tickets whose time is over for certain: everything that could have been reported in time was folded."""
-        margin = round(self._settings.margin * 1000)
-        late = [ticket for ticket in self.machine.tickets.values() if ticket.deadline_ms + margin < swept_ms]
+        limit = swept_ms - round(self._settings.margin * 1000) - self._doubt_ms
+        mute = {owner_of(uid) for uid in unread}
+        late = [
+            ticket for ticket in self.machine.tickets.values() if ticket.deadline_ms < limit and ticket.uid not in mute
+        ]
+        buried = 0
+        for number, ticket in enumerate(late):
+            buried += sum(run.count for run in ticket.runs if self._is_last(run))
+            if number and buried > MAX_BURIED:
+                late = late[:number]
+                break
         for ticket in reversed(late):  # so that the oldest is first again
             settled = Settled(ticket.id, lapsed=True, due_ms=0)
             for run in ticket.runs:
-                most = run.max_attempts or self._settings.max_attempts
-                if run.attempt >= most:
+                if self._is_last(run):
                     settled.dead += [
                         Bury(run.segment, index, f"not settled in time {run.attempt} times", NO_REPORT)
                         for index in range(run.low, run.high)
@@ -368,6 +388,10 @@ class QueueClerk:
             self.machine.settle(settled, stamp)
             self._suspect.add(ticket.uid)
             self.counts["lapsed_tickets"] += 1
+
+    def _is_last(self, run: Run) -> bool:
+        """Is this attempt its last one?"""
+        return run.attempt >= (run.max_attempts or self._settings.max_attempts)
 
     # Giving out
 
@@ -382,26 +406,30 @@ class QueueClerk:
         room = min(room, self._allowed(stamp.time_ms))
         if room <= 0:
             return
-        chosen = self._choose(room, max(LEAST_TICKETS_BYTES, MAX_TICKETS_BYTES - _size(work)), stamp)
-        given = self._share(chosen, rooms, stamp)
+        suspects = _Suspects(machine, rooms, self._is_last)
+        chosen = self._choose(room, max(LEAST_TICKETS_BYTES, MAX_TICKETS_BYTES - _size(work)), stamp, suspects)
+        given = self._share(chosen, rooms, suspects)
         for number, (uid, visibility_ms, runs) in enumerate(given):
-            ticket = Ticket(f"{stamp.seq}-{number}", uid, stamp.seq, stamp.time_ms + visibility_ms, visibility_ms, runs)
+            deadline_ms = stamp.time_ms + visibility_ms + self._doubt_ms
+            ticket = Ticket(f"{stamp.seq}-{number}", uid, stamp.seq, deadline_ms, visibility_ms, runs)
             work.tickets.append(ticket)
         machine.publish(work.tickets)
         if settings.rate_limit:
             self._tokens -= sum(run.count for _, _, runs in given for run in runs)
 
     def _rooms(self) -> dict[str, int]:
-        now, silent_after = self._clock.read(), 2.5 * self._settings.presence
+        now, silent_after = self._clock.read(), 2.5 * IDLE_PRESENCE * self._settings.presence
         rooms: dict[str, int] = {}
         names: set[str] = set()
         for uid, worker in reversed(self.machine.workers.items()):
             # Of several starts under one name the newest counts: the others are dead, though the name is alive.
-            if worker.name in names or uid in self._suspect or not self._is_alive(worker.name):
-                names.add(worker.name)
+            if worker.name in names:
                 continue
             names.add(worker.name)
-            if now.follower_elapsed(self._heard.setdefault(uid, now)) < silent_after and worker.capacity > worker.held:
+            alive = self._is_alive(worker.name)
+            if alive is None:
+                alive = now.follower_elapsed(self._heard.setdefault(uid, now)) < silent_after
+            if alive and uid not in self._suspect and worker.capacity > worker.held:
                 rooms[uid] = worker.capacity - worker.held
         return rooms
 
@@ -415,7 +443,7 @@ class QueueClerk:
         self._tokens_at = now_ms
         return int(self._tokens)
 
-    def _choose(self, room: int, most_bytes: int, stamp: Stamp) -> list[list[Run]]:
+    def _choose(self, room: int, most_bytes: int, stamp: Stamp, suspects: _Suspects) -> list[list[Run]]:
         """The first so many messages that are ready: each list goes to one worker."""
         chosen: list[list[Run]] = []
         runs = size = 0
@@ -426,20 +454,28 @@ class QueueClerk:
         for group in order:
             if room <= 0 or runs >= MAX_RUNS_TICKETED or size >= most_bytes:
                 break
-            taken = []
-            for run in group:
-                part = run.part(run.low, min(run.high, run.low + room))
+            taken: list[Run] = []
+            most = suspects.total(group[0])
+            for run in group if most is None else group[:1]:
+                part = run.part(run.low, min(run.high, run.low + (room if most is None else min(room, most))))
+                if not part.count:
+                    break  # it waits for others of its kind, and keeps nobody else waiting
+                if taken and suspects.limit(run) is not None:
+                    break
                 room -= part.count
                 taken.append(part)
                 runs += 1
                 size += _run_size(run)
                 if room <= 0:
                     break
-            chosen.append(taken)
+            if taken:
+                chosen.append(taken)
         order.close()  # type: ignore[attr-defined]
         return chosen
 
-    def _share(self, chosen: list[list[Run]], rooms: dict[str, int], stamp: Stamp) -> list[tuple[str, int, list[Run]]]:
+    def _share(
+        self, chosen: list[list[Run]], rooms: dict[str, int], suspects: _Suspects
+    ) -> list[tuple[str, int, list[Run]]]:
         """Deal what was chosen to the workers, to each about as much; those with most room are first."""
         quotas = _quotas(sum(run.count for group in chosen for run in group), rooms)
         default = round(self._settings.visibility_timeout * 1000)
@@ -467,9 +503,27 @@ class QueueClerk:
             sizes[slot] += part.count
             return run.part(part.high, run.high) if part.high < run.high else None
 
+        def give_suspects(run: Run) -> None:
+            """To those who hold few of its kind; in tickets of their own."""
+            rest: Run | None = run
+            for uid in [uid for uid in turns if left[uid] > 0]:
+                most = min(left[uid], suspects.allowed(uid, run), MAX_TICKET)
+                if rest is not None and most > 0:
+                    part = rest if rest.count <= most else rest.part(rest.low, rest.low + most)
+                    suspects.give(uid, part)
+                    given.append((uid, run.visibility_ms or default, [part]))
+                    for counted in (left, quotas):
+                        counted[uid] -= part.count
+                    rest = rest.part(part.high, rest.high) if part.high < rest.high else None
+            for uid in [uid for uid in turns if quotas[uid] <= 0]:
+                turns.remove(uid)
+
         for group in chosen:
             if not turns:
                 break
+            if suspects.limit(group[0]) is not None:
+                give_suspects(group[0])
+                continue
             if group[0].key:
                 uid = turns[0]
                 begin(uid, group[0])
@@ -503,6 +557,60 @@ class QueueClerk:
 
 
 _NOTHING = Work()
+
+
+class _Suspects:
+    """Who may be given how much of what has lapsed."""
+
+    def __init__(self, machine: QueueMachine, uids: Iterable[str], is_last: Callable[[Run], bool]) -> None:
+        self._machine = machine
+        self._uids = list(uids)
+        self._is_last = is_last
+        self._held: dict[str, Counter[int]] | None = None
+        """By worker and limit."""
+        self._total: dict[int, int] = {}
+
+    def limit(self, run: Run) -> int | None:
+        """How many like it one worker may hold; `None`: it is like any other."""
+        if run.attempt == 1:
+            return None
+        # Those of one run have come the same way.
+        notes = self._machine.history.get((run.segment, run.low), ())
+        lapses = sum([note.error == NO_REPORT for note in notes])
+        if not lapses:
+            return None
+        return 1 if self._is_last(run) else max(1, MAX_TICKET // FEWER ** min(lapses, 10))
+
+    def allowed(self, uid: str, run: Run) -> int:
+        limit = self.limit(run)
+        assert limit is not None
+        held = self._of_workers().get(uid, Counter())
+        return limit - sum(count for each, count in held.items() if each <= limit)
+
+    def total(self, run: Run) -> int | None:
+        """How many like it all workers together may be given now; each call takes so many."""
+        limit = self.limit(run)
+        if limit is None:
+            return None
+        if limit not in self._total:
+            self._total[limit] = sum(max(0, self.allowed(uid, run)) for uid in self._uids)
+        most = self._total[limit]
+        self._total[limit] -= min(most, run.count)
+        return most
+
+    def give(self, uid: str, run: Run) -> None:
+        limit = self.limit(run)
+        assert limit is not None
+        self._of_workers().setdefault(uid, Counter())[limit] += run.count
+
+    def _of_workers(self) -> dict[str, Counter[int]]:
+        if self._held is None:
+            self._held = {}
+            for ticket in self._machine.tickets.values():
+                for run in ticket.runs:
+                    if (limit := self.limit(run)) is not None:
+                        self._held.setdefault(ticket.uid, Counter())[limit] += run.count
+        return self._held
 
 
 def _purges(item: Item) -> bool:

@@ -46,7 +46,7 @@ class Leading:
         draw_id: NewId,
         time: StoreTime,
         bell: asyncio.Event,
-        is_alive: Callable[[str], bool],
+        is_alive: Callable[[str], bool | None],
         emit: Callable[[NamedEvent], None],
         on_entry: Callable[[LogEntry], None],
     ) -> None:
@@ -65,7 +65,7 @@ class Leading:
         self.clerk: QueueClerk | None = None
         self.term: LedgerTerm | None = None
         self.halted: str | None = None
-        self._idle_tick = max(settings.tick_interval, 3600.0 / settings.idle_budget)
+        self._idle_tick = max(settings.tick_interval, 7200.0 / settings.idle_budget)
         self._results_swept = clock.read()
 
     @property
@@ -89,14 +89,20 @@ class Leading:
                 _log.warning("a queue waits for its store: %s", error)
                 await self._clock.sleep(min(5.0, 0.2 * 2.0 ** min(failures, 5)))
             except LedgerError as error:
-                self.halted = str(error)
-                _log.error("a queue has halted: %s", error)
-                self._emit(QueueHalted(str(error)))
-                await self._clock.sleep(HALTED_PAUSE)
+                await self._halt(str(error))
+            except Exception as error:  # whatever it is, it must not end the queue for the rest of the term unseen
+                _log.exception("a queue met something that nobody foresaw")
+                await self._halt(f"unforeseen: {error!r}"[:1000])
             finally:
                 term, self.term, self.clerk = self.term, None, None
                 if term is not None:
                     await term.aclose()
+
+    async def _halt(self, reason: str) -> None:
+        self.halted = reason
+        _log.error("a queue has halted, and is tried again in %g s: %s", HALTED_PAUSE, reason)
+        self._emit(QueueHalted(reason))
+        await self._clock.sleep(HALTED_PAUSE)
 
     async def _lead_once(self) -> None:
         clerk = QueueClerk(
@@ -117,6 +123,7 @@ class Leading:
             clock=self._clock,
             draw_id=self._draw_id,
             now=self._time.now,
+            uncertainty=lambda: self._time.uncertainty,
         )
         entry = await term.begin()
         self.clerk, self.halted = clerk, None
@@ -145,22 +152,33 @@ class Leading:
             if tick.more:
                 continue
             now = self._clock.read()
-            if tick.entry is not None or clerk.machine.in_flight_count:
+            # Somebody who says that he is there, and nothing else, is no reason to look again soon.
+            happened = tick.entry is not None and tick.entry.decided is not None
+            if happened:
                 awake = now
-            if tick.entry is not None:
                 pause = settings.load_interval if _messages(tick) >= BUSY_FROM else settings.tick_interval
             elif now.leader_elapsed(awake) < AWAKE:
                 pause = min(max(settings.load_interval, settings.tick_interval), pause * 1.2)
             else:
-                pause = min(self._idle_tick, pause * 1.3)
-            await self._rest(clerk, pause, tick)
+                pause = min(self._longest_pause(clerk.machine), pause * 1.3)
+            await self._rest(clerk, pause, happened)
             await self._sweep_results()
 
-    async def _rest(self, clerk: QueueClerk, pause: float, tick: Tick) -> None:
+    def _longest_pause(self, machine: QueueMachine) -> float:
+        """Who holds messages may ask for more time, and must be answered before it is over."""
+        if not machine.in_flight_count:
+            return self._idle_tick
+        shortest = min(ticket.visibility_ms for ticket in machine.tickets.values()) / 1000
+        return min(self._idle_tick, max(self._settings.tick_interval, shortest / 8))
+
+    async def _rest(self, clerk: QueueClerk, pause: float, happened: bool) -> None:
         due = clerk.machine.next_due_ms()
         if due is not None:
-            pause = min(pause, max(0.005, due / 1000 - await self._time.now()))
-        if tick.entry is not None:
+            try:
+                pause = min(pause, max(0.005, due / 1000 - await self._time.now()))
+            except StoreError:
+                pass  # the next tick needs the time as well, and says so
+        if happened:
             # What was just written is not disturbed by what comes in the next moment: that is gathered.
             await self._clock.sleep(pause)
         else:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import multiprocessing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -48,7 +49,7 @@ from tenure.plugins.queue.looking import (
 from tenure.plugins.queue.message import BatchHandler, Handler, Message
 from tenure.plugins.queue.outgoing import Outgoing, compose, encode_lots, encode_messages, options_from
 from tenure.plugins.queue.settings import MAX_CONCURRENCY, Blocking, QueueSettings, settings_from
-from tenure.plugins.queue.wire import Command
+from tenure.plugins.queue.wire import MAX_REFS, Command
 from tenure.plugins.queue.worker import QueueWorker
 from tenure.store import Store, Stored
 
@@ -57,6 +58,7 @@ _log = logging.getLogger("tenure.queue")
 H = TypeVar("H", bound=Callable[..., Any])
 CHUNK = 2000
 """Messages of one `enqueue_many` that are encoded at a time."""
+MAX_PROCESSES = 61
 SHUTDOWN_TIMEOUT = 20.0
 
 
@@ -94,7 +96,6 @@ class S3QueuePlugin(CoordinatorPlugin):
         self._time: StoreTime | None = None
         self._handling: tuple[Handler | None, BatchHandler | None, dict[str, Any]] | None = None
         self._worker: QueueWorker | None = None
-        self._executor: Executor | None = None
         self._leading: Leading | None = None
         self._bell = asyncio.Event()
         self._alive: frozenset[str] | None = None
@@ -274,11 +275,11 @@ class S3QueuePlugin(CoordinatorPlugin):
 
     async def redrive(self, *refs: str) -> None:
         """Put dead letters back into the queue: those named (`DeadLetter.ref`), or all."""
-        await self._command(Command("redrive", list(refs)))
+        await self._command(Command("redrive", _refs(refs)))
 
     async def purge_dead(self, *refs: str) -> None:
         """Drop dead letters for good: those named, or all."""
-        await self._command(Command("purge-dead", list(refs)))
+        await self._command(Command("purge-dead", _refs(refs)))
 
     async def stats(self) -> QueueStats:
         """A look at the whole queue, from any process."""
@@ -354,9 +355,8 @@ class S3QueuePlugin(CoordinatorPlugin):
         await super().stop()
         if producer is not None:
             await producer.aclose()
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
+        if worker is not None:
+            worker.shut_down()
         self._store = None
 
     async def on_become_coordinator(self) -> None:
@@ -374,7 +374,7 @@ class S3QueuePlugin(CoordinatorPlugin):
             draw_id=host.draw_id,
             time=self._time,
             bell=self._bell,
-            is_alive=self._is_member if membership else lambda name: True,
+            is_alive=self._is_member if membership else lambda name: None,
             emit=lambda event: self.emit(event.name, event),
             on_entry=self._wrote,
         )
@@ -405,8 +405,8 @@ class S3QueuePlugin(CoordinatorPlugin):
                 self._alive = None
             await clock.sleep(1.0)
 
-    def _is_member(self, name: str) -> bool:
-        return self._alive is None or not self._alive or name in self._alive
+    def _is_member(self, name: str) -> bool | None:
+        return name in self._alive if self._alive else None
 
     def _start_soon(self) -> None:
         task = asyncio.get_running_loop().create_task(self._start_worker())
@@ -417,14 +417,16 @@ class S3QueuePlugin(CoordinatorPlugin):
         host, store, producer = cast(Any, self._attached()), self._opened(), self._sending()
         handler, batch_handler, options = self._handling
         blocking, concurrency = options["blocking"], options["concurrency"]
-        if blocking is Blocking.PROCESS:
-            self._executor = ProcessPoolExecutor(min(concurrency, 61))
-        elif blocking is Blocking.THREAD:
-            self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix=f"queue-{self.name}")
+
+        def new_executor() -> Executor:
+            if blocking is Blocking.PROCESS:
+                # Not by fork: this process has threads, whose locks a copy would keep for ever.
+                return ProcessPoolExecutor(min(concurrency, MAX_PROCESSES), multiprocessing.get_context("spawn"))
+            return ThreadPoolExecutor(concurrency, thread_name_prefix=f"queue-{self.name}")
+
         worker = QueueWorker(
             store,
             producer,
-            uid=host.draw_id(),
             name=self.worker_id,
             settings=self.settings,
             ledger=self._ledger,
@@ -432,7 +434,8 @@ class S3QueuePlugin(CoordinatorPlugin):
             draw_id=host.draw_id,
             handler=handler,
             batch_handler=batch_handler,
-            executor=self._executor,
+            new_executor=new_executor if blocking is not Blocking.INLINE else None,
+            is_member=not self._producer_only and self.coordinator.config.membership,
             decode=msgspec.json.Decoder(self._schema).decode if self._schema is not None else None,
             on_acked=self.acked,
             on_result=self._keep_result if self.settings.result_retention else None,
@@ -479,6 +482,12 @@ class S3QueuePlugin(CoordinatorPlugin):
 
 def _result_key(message_id: str) -> str:
     return RESULTS + check_name("message_id", message_id, 150)
+
+
+def _refs(refs: Sequence[str]) -> list[str]:
+    if len(refs) > MAX_REFS:
+        raise ConfigError(f"{len(refs):,} dead letters are named: give at most {MAX_REFS:,}, or none for all")
+    return list(refs)
 
 
 def _count(field: str, value: int, low: int, high: int) -> int:

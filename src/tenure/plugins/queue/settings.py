@@ -15,6 +15,10 @@ MAX_MESSAGE_BYTES = 256 * 1024
 """The default limit of one message; `max_message_bytes` may be up to `LARGEST_MESSAGE_BYTES`."""
 LARGEST_MESSAGE_BYTES = 2 * 1024 * 1024
 MAX_CONCURRENCY = 10_000
+IDLE_PRESENCE = 4
+"""A worker that holds nothing says so many times less often that it is there ..."""
+IDLE_PRESENCE_KNOWN = 20
+"""... and where membership knows of it anyway, so many times."""
 _DAY = 86_400.0
 
 
@@ -65,8 +69,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     result_retention: float = 0.0
     """What handlers return is kept for so long; 0: not at all."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
-    idle_budget: float = 3600.0
-    """Requests per hour that a process may spend while nothing happens."""
+    idle_budget: float = 1800.0
+    """Requests per hour that a process may spend on looking while nothing happens: half of it as leader, for what is
+    new in the inbox, half as worker, for tickets. Less is cheaper; the first message after a silence waits longer."""
     tick_interval: float = 0.02
     """The leader's shortest pause between two entries ..."""
     load_interval: float = 0.1
@@ -76,7 +81,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     margin: float = 3.0
     """Between a worker's deadline and the leader's: clocks of the store as two processes see them, and slow writes."""
     presence: float = 15.0
-    """A worker that has nothing to report says that it is there, at least so often."""
+    """A worker that holds messages and has nothing to report says that it is there, at least so often."""
 
 
 def checked(settings: QueueSettings) -> QueueSettings:

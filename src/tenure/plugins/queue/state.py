@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right, insort
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,9 @@ from tenure.plugins.queue.wire import Piece
 
 VERSION = 1
 MAX_HISTORY = 10
-_RUNS_PER_CHUNK = 20_000
+_AT_ONCE = 100
+_CHUNK_BYTES = 1024 * 1024
+"""About so many in one chunk of a snapshot; a few hundred long histories may be some more."""
 NO_REPORT = "no report came"
 _STALE_OFFERS = 1000
 MAX_DEDUP = 1_000_000
@@ -269,17 +272,26 @@ class _Frame(msgspec.Struct):
     paused: bool
     last_seq: int
     orders: int
-    segments: dict[str, int]
     totals: Totals
-    workers: dict[str, Worker]
-    tickets: list[Ticket]
-    history: list[tuple[str, int, list[Note]]]
-    dead: list[Dead]
-    dedup: list[tuple[str, int]]
+    counts: dict[str, int]
+    """What is in the others, which are `_Part`s: by field."""
+
+
+class _Part(msgspec.Struct, omit_defaults=True):
+    """Each of the other chunks: some of one kind."""
+
+    segments: list[tuple[str, int]] = []
+    workers: list[tuple[str, Worker]] = []
+    tickets: list[Ticket] = []
+    history: list[tuple[str, int, list[Note]]] = []
+    dead: list[Dead] = []
+    dedup: list[tuple[str, int]] = []
+    waiting: list[Run] = []
+    delayed: list[Run] = []
 
 
 _work = msgspec.json.Decoder(Work)
-_runs = msgspec.json.Decoder(list[Run])
+_part = msgspec.json.Decoder(_Part)
 
 
 class QueueMachine:
@@ -319,7 +331,7 @@ class QueueMachine:
         """A new leader. What its predecessor published last may have been seen only just now: nobody knows how long it
         took to land, so its tickets count from here."""
         for ticket in self.fresh():
-            ticket.deadline_ms = max(ticket.deadline_ms, stamp.time_ms + ticket.visibility_ms)
+            ticket.deadline_ms = max(ticket.deadline_ms, stamp.time_ms + stamp.doubt_ms + ticket.visibility_ms)
 
     def fresh(self) -> list[Ticket]:
         """Tickets whose deadline the last entry has set."""
@@ -765,58 +777,73 @@ class QueueMachine:
     # Snapshots
 
     def snapshot(self) -> list[bytes]:
-        frame = _Frame(
-            self.paused,
-            self.last_seq,
-            self.orders,
-            self.segments,
-            self.totals,
-            self.workers,
-            list(self.tickets.values()),
-            [(segment, index, notes) for (segment, index), notes in self.history.items()],
-            list(self.dead.values()),
-            list(self.dedup.items()),
-        )
-        waiting = [run for queue in self.ready.values() for run in queue]
-        waiting += [run for queue in self.keys.values() for run in queue.waiting]
-        delayed = [run for _, _, run in sorted(self.delayed, key=lambda each: each[:2]) if run.count]
-        chunks = [msgspec.json.encode(frame), msgspec.json.encode([len(waiting), len(delayed)])]
-        every = waiting + delayed
-        chunks += [
-            msgspec.json.encode(every[start : start + _RUNS_PER_CHUNK])
-            for start in range(0, len(every), _RUNS_PER_CHUNK)
-        ]
-        return chunks
+        kept: dict[str, list[Any]] = {
+            "segments": list(self.segments.items()),
+            "workers": list(self.workers.items()),
+            "tickets": list(self.tickets.values()),
+            "history": [(segment, index, notes) for (segment, index), notes in self.history.items()],
+            "dead": list(self.dead.values()),
+            "dedup": list(self.dedup.items()),
+            "waiting": [
+                *(run for queue in self.ready.values() for run in queue),
+                *(run for queue in self.keys.values() for run in queue.waiting),
+            ],
+            "delayed": [run for _, _, run in sorted(self.delayed, key=lambda each: each[:2]) if run.count],
+        }
+        counts = {field: len(values) for field, values in kept.items()}
+        frame = _Frame(self.paused, self.last_seq, self.orders, self.totals, counts)
+        return [msgspec.json.encode(frame), *(chunk for field in kept for chunk in _chunks(field, kept[field]))]
 
     def restore(self, chunks: Sequence[bytes]) -> None:
         frame = msgspec.json.decode(chunks[0], type=_Frame)
-        waiting, delayed = msgspec.json.decode(chunks[1], type=tuple[int, int])
-        runs: list[Run] = [run for chunk in chunks[2:] for run in _runs.decode(chunk)]
-        names: dict[str, str] = {}
-        for run in runs:
-            # Many runs are of one segment, and many messages of one key: its name is kept once.
-            run.segment = names.setdefault(run.segment, run.segment)
-            run.key = names.setdefault(run.key, run.key)
-        if len(runs) != waiting + delayed:
-            raise ValueError(f"{len(runs)} runs, and {waiting + delayed} were written")
         self.__init__()  # type: ignore[misc]
-        self.paused, self.last_seq, self.orders = frame.paused, frame.last_seq, frame.orders
-        self.segments, self.totals, self.workers = frame.segments, frame.totals, frame.workers
-        self.history = {(segment, index): notes for segment, index, notes in frame.history}
-        self.dead = {(dead.run.segment, dead.run.low): dead for dead in frame.dead}
-        self.dedup = OrderedDict(frame.dedup)
-        for ticket in frame.tickets:
-            self.tickets[ticket.id] = ticket
+        self.paused, self.last_seq, self.orders, self.totals = frame.paused, frame.last_seq, frame.orders, frame.totals
+        found: Counter[str] = Counter()
+        names: dict[str, str] = {}
+        waiting: list[Run] = []
+        delayed: list[Run] = []
+        for chunk in chunks[1:]:
+            part = _part.decode(chunk)
+            for field in _Part.__struct_fields__:
+                found[field] += len(getattr(part, field))
+            for run in (*part.waiting, *part.delayed):
+                # Many runs are of one segment, and many messages of one key: its name is kept once.
+                run.segment = names.setdefault(run.segment, run.segment)
+                run.key = names.setdefault(run.key, run.key)
+            waiting += part.waiting
+            delayed += part.delayed
+            self.segments.update(part.segments)
+            self.workers.update(part.workers)
+            self.tickets.update((ticket.id, ticket) for ticket in part.tickets)
+            self.history.update(((segment, index), notes) for segment, index, notes in part.history)
+            self.dead.update(((dead.run.segment, dead.run.low), dead) for dead in part.dead)
+            self.dedup.update(part.dedup)
+        if +found != +Counter(frame.counts):
+            raise ValueError(f"{dict(found)} were read, and {frame.counts} were written")
+        for ticket in self.tickets.values():
             self.in_flight_count += ticket.count
             for run in ticket.runs:
                 if run.key:
                     self._queue_of(run.key).in_flight += run.count
-        for run in runs[:waiting]:
+        for run in waiting:
             self._make_ready(run)
             if run.key and run.due_ms:
                 self._remind(run.key, self.keys[run.key], run.due_ms)
-        for run in runs[waiting:]:
+        for run in delayed:
             self._delay(run)
+
+
+def _chunks(field: str, values: Sequence[Any]) -> Iterator[bytes]:
+    """As parts of a snapshot. Encoded by the hundred: how long a history is, is not known before."""
+    pieces: list[bytes] = []
+    size = 0
+    for start in range(0, len(values), _AT_ONCE):
+        piece = msgspec.json.encode(values[start : start + _AT_ONCE])[1:-1]
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _CHUNK_BYTES or start + _AT_ONCE >= len(values):
+            yield b'{"%s":[%s]}' % (field.encode(), b",".join(pieces))
+            pieces, size = [], 0
 
 
 def ref_of(segment: str, index: int) -> str:

@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, Executor
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from tenure.errors import LedgerError, NotFound, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
 from tenure.ledger.layout import SEGMENTS
 from tenure.plugins.queue.message import BatchHandler, Handler, Message, Reject
-from tenure.plugins.queue.settings import Blocking, Delivery, QueueSettings
+from tenure.plugins.queue.settings import IDLE_PRESENCE, IDLE_PRESENCE_KNOWN, Blocking, Delivery, QueueSettings
 from tenure.plugins.queue.state import Published, Run, Ticket
 from tenure.plugins.queue.wire import (
     MAX_ERROR_CHARACTERS,
@@ -55,6 +55,7 @@ _FAILURES = 500
 _SOON = 0.003
 _REPORTS_AT_ONCE = 4
 _LEAST_CAPACITY = 20
+_LOOK_AGAIN = 0.02
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
 _SEGMENT_TRIES = 6
@@ -79,7 +80,7 @@ class Hand:
         self.failed: list[Failure] = []
         self.back: list[tuple[str, int]] = []
         self.settled_first = False
-        """At most once: it was reported as done before anything was handled."""
+        """At most once: all of it was reported as done."""
         self.extending: asyncio.Future[None] | None = None
         self.extend_asked: Reading | None = None
         self.lost = False
@@ -101,7 +102,7 @@ class TicketLost(LedgerError):
 class _Held:
     """A message in hand, until it has an outcome."""
 
-    __slots__ = ("begun", "closed", "hand", "index", "message", "segment")
+    __slots__ = ("begun", "closed", "hand", "index", "message", "segment", "settled")
 
     def __init__(self, hand: Hand, message: Message, segment: str, index: int) -> None:
         self.hand = hand
@@ -110,6 +111,8 @@ class _Held:
         self.index = index
         self.begun = False
         self.closed = False
+        self.settled = False
+        """At most once: it was reported as done before it is begun."""
 
 
 class QueueWorker:
@@ -118,7 +121,6 @@ class QueueWorker:
         store: Store,
         producer: Producer,
         *,
-        uid: str,
         name: str,
         settings: QueueSettings,
         ledger: LedgerConfig,
@@ -131,14 +133,15 @@ class QueueWorker:
         prefetch: int | None = None,
         auto_extend: bool = False,
         blocking: Blocking = Blocking.THREAD,
-        executor: Executor | None = None,
+        new_executor: Callable[[], Executor] | None = None,
+        is_member: bool = False,
         decode: Callable[[bytes], Any] | None = None,
         on_result: Callable[[Message, Any], Any] | None = None,
         on_acked: Callable[[Hand, Outcome], None] | None = None,
         emit: Callable[[str, Any], None] = lambda what, event: None,
     ) -> None:
         self.store = store
-        self.uid = uid
+        self.uid = producer.owner
         self.clock = clock
         self.drift = ledger.drift
         self._producer = producer
@@ -151,7 +154,10 @@ class QueueWorker:
         self._prefetch = prefetch
         self._auto_extend = auto_extend
         self._blocking = blocking
-        self._executor = executor
+        self._new_executor = new_executor
+        self._executor = new_executor() if new_executor is not None else None
+        quieter = IDLE_PRESENCE_KNOWN if is_member else IDLE_PRESENCE
+        self._idle_presence = quieter * settings.presence
         self._decode = decode if decode is not None else msgspec.json.Decoder().decode
         self._on_result = on_result
         self._on_acked = on_acked
@@ -165,7 +171,8 @@ class QueueWorker:
         """Groups of messages that are handled one after the other; most are of one."""
         self._ready_messages = 0
         self._running: dict[asyncio.Task[Any], list[_Held]] = {}
-        self._waiting = asyncio.Event()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        """Runners that wait for something to do."""
         self._tasks: list[asyncio.Task[Any]] = []
         self._fetching: set[asyncio.Task[None]] = set()
         self._changed: set[str] = set()
@@ -183,8 +190,10 @@ class QueueWorker:
         self._segments: OrderedDict[str, asyncio.Future[Segment]] = OrderedDict()
         self._draining = False
         self._poll_now = asyncio.Event()
-        idle = min(3600.0 / settings.idle_budget, settings.visibility_timeout / 4)
+        idle = min(7200.0 / settings.idle_budget, settings.visibility_timeout / 4)
         self._idle_poll = max(settings.poll_interval, idle)
+        self._tickets_seen = False
+        """Somebody was given something since the last look: there is work."""
         self._polled = clock.read()
         self._last_activity = clock.read()
         self.counts: Counter[str] = Counter()
@@ -204,16 +213,20 @@ class QueueWorker:
         """Finish what runs, give back the rest, and say goodbye; all of it within so many seconds."""
         self._draining = True
         began = self.clock.read()
-        for group in list(self._ready):
+        # At most once: what was settled can only be handled, or is lost.
+        kept = [group for group in self._ready if group[0].settled]
+        for group in self._ready:
             for held in group:
-                self._finish(held, "back")
+                if not held.settled:
+                    self._finish(held, "back")
         self._ready.clear()
-        self._ready_messages = 0
+        self._ready.extend(kept)
+        self._ready_messages = sum(map(len, kept))
 
         def left() -> float:
             return within - self.clock.read().leader_elapsed(began)
 
-        while self._running and left() > 0:
+        while (self._running or self._ready) and left() > 0:
             await self.clock.sleep(min(0.02, max(0.0, left())))
         for task in [*self._tasks, *self._fetching]:
             task.cancel()
@@ -282,10 +295,10 @@ class QueueWorker:
                 continue
             self._polled = self.clock.read()
             if found:
-                pause = self._settings.poll_interval
-                continue
-            busy = self._hands or self.clock.read().leader_elapsed(self._last_activity) < 1.0
-            pause = self._settings.poll_interval if busy else min(self._idle_poll, pause * 1.5)
+                continue  # there may be more; how soon it looks after that is decided by what was in them
+            lately = self._tickets_seen or self.clock.read().leader_elapsed(self._last_activity) < 1.0
+            pause = self._settings.poll_interval if self._hands or lately else min(self._idle_poll, pause * 1.5)
+            self._tickets_seen = False
             await either(self._poll_now, self.clock, pause)
             self._poll_now.clear()
 
@@ -324,6 +337,7 @@ class QueueWorker:
             if hand is not None:
                 hand.lost = True
                 self._refuse_extension(hand)
+        self._tickets_seen = self._tickets_seen or bool(published.tickets)
         for ticket in published.tickets:
             if ticket.uid == self.uid and ticket.id not in self._hands:
                 self._accept(ticket, base)
@@ -341,8 +355,6 @@ class QueueWorker:
 
     async def _fetch(self, hand: Hand) -> None:
         chains: dict[str, list[_Held]] = {}
-        if self._settings.delivery is Delivery.AT_MOST_ONCE and not await self._settle_first(hand):
-            return
         groups: list[list[_Held]] = []
         broken: set[str] = set()
         ordered = self._settings.key_concurrency == 1
@@ -368,31 +380,58 @@ class QueueWorker:
             else:
                 chains[run.key] = messages
                 groups.append(messages)
-        # All at once: a runner that has taken a chain must have all of it.
-        if self._draining:
+        if self._settings.delivery is Delivery.AT_MOST_ONCE:
+            await self._settle_first(hand, groups)
+        else:
+            self._make_ready(groups)
+
+    def _make_ready(self, groups: list[list[_Held]]) -> None:
+        """All at once: a runner that has taken a chain must have all of it."""
+        if self._draining and not (groups and groups[0][0].settled):
             for group in groups:
                 for held in group:
                     self._finish(held, "back")
             return
         self._ready.extend(groups)
         self._ready_messages += sum(map(len, groups))
-        self._waiting.set()
+        for _ in range(min(len(groups), len(self._idle))):  # no more than there is work for: there may be thousands
+            runner = self._idle.popleft()
+            if not runner.done():
+                runner.set_result(None)
 
-    async def _settle_first(self, hand: Hand) -> bool:
-        """At most once: what cannot be settled in time is not begun."""
-        hand.settled_first = True
-        note = WorkerNote(self.uid, self._name, self._now_capacity(), outcomes=[Outcome(hand.id, all_done=True)])
-        try:
-            await self._producer.submit(note, 200)
-        except (StoreError, LedgerError) as error:
-            _log.warning("a ticket was given up, since it could not be settled first: %s", error)
-            self._hands.pop(hand.id, None)
-            return False
-        if hand.remaining() <= 0:
-            self.counts["late"] += 1
-            self._hands.pop(hand.id, None)
-            return False
-        return True
+    async def _settle_first(self, hand: Hand, groups: list[list[_Held]]) -> None:
+        """At most once: what cannot be settled in time is not begun. Some at a time, and only as these are handled:
+        what was settled and not begun when this process ends is lost."""
+        most = max(2 * self._concurrency, self._batch_size)
+        while groups:
+            portion: list[list[_Held]] = []
+            while groups and (not portion or sum(map(len, portion)) + len(groups[0]) <= most):
+                portion.append(groups.pop(0))
+            while self._ready_messages >= max(1, most // 2) and not self._draining:
+                await self.clock.sleep(_LOOK_AGAIN)
+            if self._draining or hand.remaining() <= 0:
+                for group in (*portion, *groups):
+                    for held in group:
+                        self._finish(held, "back")
+                return
+            places = [(held.segment, held.index) for group in portion for held in group]
+            outcome = Outcome(hand.id, done=_pieces(places))
+            note = WorkerNote(self.uid, self._name, self._now_capacity(), outcomes=[outcome])
+            try:
+                await self._producer.submit(note, 200 + _size(outcome))
+            except (StoreError, LedgerError) as error:
+                _log.warning("some messages were given up, since they could not be settled first: %s", error)
+                self._hands.pop(hand.id, None)
+                return
+            if hand.remaining() <= 0:
+                self.counts["late"] += 1
+                self._hands.pop(hand.id, None)
+                return
+            for group in portion:
+                for held in group:
+                    held.settled = True
+            hand.settled_first = not groups
+            self._make_ready(portion)
 
     async def _segment(self, name: str) -> Segment:
         found = self._segments.get(name)
@@ -456,8 +495,9 @@ class QueueWorker:
         checked_at = 0.0
         while True:
             if not ready:
-                self._waiting.clear()
-                await self._waiting.wait()
+                waiting = asyncio.get_running_loop().create_future()
+                self._idle.append(waiting)
+                await waiting
                 turn = self.clock.read()
                 continue
             if self._batch_handler is not None:
@@ -550,24 +590,37 @@ class QueueWorker:
         if self._blocking is Blocking.PROCESS:
             argument = _portable(argument)
         call = functools.partial(_called, handler, argument)
-        result = await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        executor = self._executor
+        try:
+            result = await asyncio.get_running_loop().run_in_executor(executor, call)
+        except BrokenExecutor:
+            if executor is self._executor and self._new_executor is not None:
+                self._executor = self._new_executor()  # one process that dies must not be the end of all handling
+                if executor is not None:
+                    executor.shutdown(wait=False, cancel_futures=True)
+            raise
         return await result if inspect.isawaitable(result) else result
 
     def _failed(self, held: _Held, error: BaseException) -> None:
         held.closed = True
+        if held.settled:
+            self.counts["failed"] += 1
+            self._closed(held.hand)
+            return
         text = f"{type(error).__name__}: {error}"
         self._fail(held.hand, held.segment, held.index, text, isinstance(error, Reject))
 
     def _fail(self, hand: Hand, segment: str, index: int, error: str, final: bool) -> None:
         self.counts["failed"] += 1
-        if not hand.settled_first:
-            hand.failed.append(Failure(segment, index, error[:MAX_ERROR_CHARACTERS], final))
+        hand.failed.append(Failure(segment, index, error[:MAX_ERROR_CHARACTERS], final))
         self._closed(hand)
 
     def _finish(self, held: _Held, how: str) -> None:
         held.closed = True
         hand = held.hand
-        if how == "done":
+        if held.settled:
+            self._rate_count += how == "done"
+        elif how == "done":
             self._rate_count += 1
             hand.done.append((held.segment, held.index))
         elif how == "back":
@@ -605,7 +658,7 @@ class QueueWorker:
                 idle = not self._ready_messages and not self._running
                 await self.clock.sleep(_SOON if idle else REPORT_WITHIN)
                 return
-            silent = self._settings.presence
+            silent = self._settings.presence if self._hands else self._idle_presence
             if self._last_sent is not None:
                 silent -= self.clock.read().follower_elapsed(self._last_sent)
             if silent <= 0 or any(self._runs_out(hand) for hand in self._hands.values()):
@@ -657,8 +710,6 @@ class QueueWorker:
         elif hand.open <= 0:
             del self._hands[hand.id]
             self._refuse_extension(hand)
-        if hand.settled_first:
-            return Outcome(hand.id)
         if len(done) == hand.total:
             return Outcome(hand.id, all_done=True)
         return Outcome(hand.id, False, _pieces(done), failed, _pieces(back), extend)
@@ -699,8 +750,6 @@ class QueueWorker:
                     del self._unsettled[hand.id]
         self.counts["reports"] += 1
         for hand, outcome in reported:
-            if hand.settled_first:
-                continue
             if hand.remaining() <= 0:
                 self.counts["late"] += 1
             elif self._on_acked is not None:
@@ -720,6 +769,12 @@ class QueueWorker:
             self._changed.add(hand.id)
             self._report_due.set()
         await asyncio.shield(hand.extending)
+
+    def shut_down(self) -> None:
+        """Once it has stopped: let go of the threads or processes. What runs in them cannot be ended."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
 
     @property
     def holding(self) -> int:
