@@ -1,13 +1,18 @@
-"""What docs/plugins.md and docs/supervisor.md show can be run, from the first block to the last.
+"""What docs/plugins.md, docs/supervisor.md and docs/queue.md show can be run, from the first block to the last.
 
-The first block of each opens a database and then waits in `serve()`. The others are run there.
+One block of each opens a database and then waits in `serve()`; it is the first but in docs/queue.md. The others are run
+there.
 """
 
 from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +20,7 @@ from typing import Any
 import pytest
 
 import tenure
+from tenure.plugins.queue import QueueSettings, events
 from tenure.plugins.supervisor.telemetry import TELEMETRY_NAMES
 from tests.acceptance.fleet import fleet
 
@@ -25,12 +31,14 @@ PATIENCE = 60.0
 class Page:
     """The blocks of one page, which share their names."""
 
-    def __init__(self, page: str, url: str, **names: Any) -> None:
+    def __init__(self, page: str, url: str, begin: int = 0, **names: Any) -> None:
+        """`begin`: the number of the block that waits in `serve()`."""
         self.text = (DOCS / page).read_text()
         blocks = re.findall(r"```python\n(.*?)```", self.text, re.DOTALL)
+        self.before = blocks[:begin]
         self.first, *self.others = [
             compile(block.replace("s3://bucket/app", url), page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-            for block in blocks
+            for block in blocks[begin:]
         ]
         self.names = {"__name__": page, "asyncio": asyncio, **names}
 
@@ -136,3 +144,129 @@ async def test_supervisor(tmp_path: Path) -> None:
     assert [child.name for child in names["children"]] == ["mailer", "api", "log"]
     assert sum(words[:2] == ("node-1", 1) for words in told) == 3
     await until(lambda: ("node-1", "stopped") in told)
+
+
+async def test_queue(tmp_path: Path) -> None:
+    told: list[tuple[object, ...]] = []
+    handled: list[tuple[Any, int]] = []
+    statements: list[tuple[object, ...]] = []
+
+    async def work_on(body: Any, token: int) -> Any:
+        handled.append((body, token))
+        if body == {"order": 9}:
+            raise tenure.Reject("no nines")
+        return body
+
+    async def sql(*words: object) -> int:
+        statements.append(words)
+        return 1
+
+    page = Page(
+        "queue.md",
+        tmp_path.as_uri(),
+        begin=3,
+        work_on=work_on,
+        sql=sql,
+        tenure=tenure,
+        print=lambda *words: told.append(words),
+    )
+
+    async def serve() -> None:
+        queue = page.names["queue"]
+        await page.run_others()
+        await until(lambda: {"order": 26} in [body for body, _ in handled])
+        await queue.enqueue({"order": 7}, dedup_key="order-8", delay=0)
+        await until(lambda: (1, "dead:", "refused") in told)
+        while (await queue.stats()).in_flight:
+            await asyncio.sleep(0.05)
+        handled_orders = [body["order"] for body, _ in handled if isinstance(body, dict)]
+        assert sorted(handled_orders).count(8) == 1, "the second one with its key is dropped"
+
+    exec(page.before[2], page.names)
+    page.names["queue_page"] = page
+    # What the page enqueues while it is paused is purged in the end: these are handled after that.
+    page.others.append(
+        compile(
+            'await queue.enqueue({"order": 9})\nawait queue.enqueue({"order": 26})',
+            "after",
+            "exec",
+            flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+        )
+    )
+    names = await page.run(serve)
+    await names["book"](_delivered({"sum": 3}))
+    assert statements[0][1:] == ("an-id",)
+    assert statements[1][1:] == (3, 7)
+
+
+def _delivered(body: Any) -> Any:
+    class Delivered:
+        id, token = "an-id", 7
+
+    delivered = Delivered()
+    delivered.body = body  # type: ignore[attr-defined]
+    return delivered
+
+
+def test_every_setting_and_event_of_a_queue_is_in_its_page() -> None:
+    page = (DOCS / "queue.md").read_text()
+    settings = page.partition("## Settings and limits")[2].partition("## Deploying")[0]
+    assert set(QueueSettings.__struct_fields__) <= set(re.findall(r"`(\w+)`", settings))
+    told = {kind.name for kind in vars(events).values() if isinstance(getattr(kind, "name", None), str)}
+    assert told == set(re.findall(r"^\| `([a-z\-]+)` \|.*\|.*\|$", page.partition("| `plg:s3-queue:` |")[2], re.MULTILINE))
+
+
+def test_the_first_queue(tmp_path: Path) -> None:
+    """Word by word, but for the place: by somebody who has the page before them."""
+    program = Page("queue.md", "", begin=3).before[0].replace("file:///tmp/first-queue", tmp_path.as_uri())
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == ("sent to ada@example.org, attempt 1\n", "")
+
+
+def test_the_commands_of_the_queue(tmp_path: Path) -> None:
+    """Each of them, in order, in a shell."""
+    page = Page("queue.md", "", begin=3)
+    (tmp_path / "mailer.py").write_text(page.before[1])
+    (tmp_path / "orders.py").write_text("def handle(message): print('handled', message.body['order'])")
+    url = (tmp_path / "store").as_uri()
+    place = {"file:///tmp/first-queue": url, "s3://bucket/app": url}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    quick = "--lease 3s --set startup_jitter_max=0s"
+
+    def shell(line: str) -> subprocess.Popen[str]:
+        for shown, real in place.items():
+            line = line.replace(shown, real)
+        tenure_here = f"set -o pipefail; shopt -s expand_aliases; alias tenure='exec {sys.executable} -m tenure'\n"
+        return subprocess.Popen(
+            ["bash", "-c", tenure_here + line],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    workers = [shell(f"tenure queue work s3://bucket/app orders orders:handle {quick}")]
+    try:
+        lines = re.findall(r"^    ((?:tenure|printf) .*)$", page.text, re.MULTILINE)
+        assert len(lines) >= 13
+        for line in lines:
+            if " work " in line:
+                workers.append(shell(f"{line} {quick}"))
+                assert workers[-1].stdout is not None
+                assert workers[-1].stdout.readline() == "sending to ben@example.org\n"
+                continue
+            run = shell(line)
+            out, err = run.communicate(timeout=PATIENCE)
+            assert (run.returncode, err) == (0, ""), (line, out, err)
+            assert out.strip(), line
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+            out, err = worker.communicate(timeout=PATIENCE)
+            assert worker.returncode == 0, err
+            if worker is workers[0]:
+                assert sorted(re.findall(r"handled (\d+)", out)) == ["23", "24", "25", "26"]
+    finally:
+        for worker in workers:
+            worker.kill()

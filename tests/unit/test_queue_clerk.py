@@ -684,27 +684,37 @@ class TestFailures:
 
     def test_what_lapses_is_held_by_ever_fewer_and_its_last_attempt_is_its_own(self) -> None:
         """One message that kills its worker must not take others with it for ever."""
-        desk = Desk(max_attempts=4, visibility_timeout=1.0, audited=False)
-        desk.put(MAX_TICKET)
-        most = []
-        for _ in range(3):
+        desk = Desk(max_attempts=4, visibility_timeout=1.0)
+        desk.put(300)
+        held = []
+        for _ in range(4):
             desk.join("w", MAX_TICKET)
-            desk.join("v", 10)
             desk.tick()
-            most.append(max(sum(ticket.count for ticket in desk.tickets(uid)) for uid in ("w", "v")))
+            by_attempt: Counter[int] = Counter()
+            for ticket in desk.tickets():
+                for run in ticket.runs:
+                    by_attempt[run.attempt] += run.count
+            held.append(dict(by_attempt))
             desk.wait(10)
             desk.tick()
-        assert most == [MAX_TICKET - 10, MAX_TICKET // FEWER, MAX_TICKET // FEWER**2]
-        desk.join("w", MAX_TICKET)
-        desk.join("v", MAX_TICKET)
-        desk.put(50)
+        fewer, fewest = MAX_TICKET // FEWER, MAX_TICKET // FEWER**2
+        assert held == [{1: 300}, {2: fewer}, {2: 300 - fewer, 3: fewest}, {3: fewest - 1, 4: 1}]
+        assert len(desk.machine.dead) == 1
+
+    def test_what_waits_for_others_of_its_kind_keeps_nobody_else_waiting(self) -> None:
+        desk = Desk(max_attempts=2, visibility_timeout=1.0)
+        desk.put(100)
+        desk.join("w", 1000)
         desk.tick()
-        last = [(ticket.uid, run.count) for ticket in desk.tickets() for run in ticket.runs if run.attempt == 4]
-        assert sorted(last) == [("v", 1), ("w", 1)], "each of them alone"
-        assert [run for ticket in desk.tickets() for run in ticket.runs if run.attempt == 1], "others go out beside it"
         desk.wait(10)
         desk.tick()
-        assert len(desk.machine.dead) == 2
+        desk.join("w", 1000)
+        desk.join("v", 1000)
+        desk.put(50)
+        desk.tick()
+        last = [(ticket.uid, run.count) for ticket in desk.tickets() for run in ticket.runs if run.attempt == 2]
+        assert sorted(last) == [("v", 1), ("w", 1)]
+        assert desk.machine.in_flight_count == 52
 
     def test_what_failed_and_was_reported_is_given_out_as_before(self) -> None:
         desk = Desk(max_attempts=5, backoff=0.0)
