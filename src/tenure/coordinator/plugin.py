@@ -215,7 +215,8 @@ class CoordinatorPlugin:
         """Raises if the plugin takes no part in an election."""
         if self._coordinator is None:
             why = "was told not to coordinate" if not self.enable_coordinator else "has not been started"
-            raise CoordinationError(f"{self!r} {why}: it has no coordinator")
+            how = "" if not self.enable_coordinator else "; `await db.use_plugin(plugin)` starts it"
+            raise CoordinationError(f"{self!r} {why}: it has no coordinator{how}")
         return self._coordinator
 
     @property

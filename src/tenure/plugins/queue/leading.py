@@ -49,7 +49,9 @@ class Leading:
         is_alive: Callable[[str], bool | None],
         emit: Callable[[NamedEvent], None],
         on_entry: Callable[[LogEntry], None],
+        on_idle: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_idle`: called for each look that found nothing."""
         self._store = store
         self._lead = lead
         self._settings = settings
@@ -62,6 +64,7 @@ class Leading:
         self._is_alive = is_alive
         self._emit = emit
         self._on_entry = on_entry
+        self._on_idle = on_idle
         self.clerk: QueueClerk | None = None
         self.term: LedgerTerm | None = None
         self.halted: str | None = None
@@ -154,6 +157,8 @@ class Leading:
             now = self._clock.read()
             # Somebody who says that he is there, and nothing else, is no reason to look again soon.
             happened = tick.entry is not None and tick.entry.decided is not None
+            if tick.entry is None:
+                self._on_idle()
             if happened:
                 awake = now
                 pause = settings.load_interval if _messages(tick) >= BUSY_FROM else settings.tick_interval

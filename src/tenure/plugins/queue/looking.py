@@ -40,6 +40,10 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     oldest_age: float | None
     """Seconds for which the first in the queue has waited."""
     workers: int
+    enqueue_rate: float
+    """Messages per second over about the last minute ..."""
+    done_rate: float
+    """... and those that were finished."""
     enqueued: int
     done: int
     failed: int
@@ -88,6 +92,7 @@ async def stats_of(store: Store, state: LedgerState, now_ms: int) -> QueueStats:
     async for _ in store.list(INBOX):
         inbox += 1
     oldest = machine.oldest_ms()
+    enqueue_rate, done_rate = machine.rates(now_ms)
     return QueueStats(
         ready=machine.ready_count,
         delayed=machine.delayed_count,
@@ -97,6 +102,8 @@ async def stats_of(store: Store, state: LedgerState, now_ms: int) -> QueueStats:
         paused=machine.paused,
         oldest_age=None if oldest is None else max(0.0, (now_ms - oldest) / 1000),
         workers=len(machine.workers),
+        enqueue_rate=round(enqueue_rate, 3),
+        done_rate=round(done_rate, 3),
         enqueued=machine.totals.enqueued,
         done=machine.totals.done,
         failed=machine.totals.failed,

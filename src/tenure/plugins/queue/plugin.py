@@ -28,6 +28,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig, seconds
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.plugin import CoordinatorPlugin
@@ -47,6 +48,7 @@ from tenure.plugins.queue.looking import (
     stats_of,
 )
 from tenure.plugins.queue.message import BatchHandler, Handler, Message
+from tenure.plugins.queue.meter import IdleMeter
 from tenure.plugins.queue.outgoing import Outgoing, compose, encode_lots, encode_messages, options_from
 from tenure.plugins.queue.settings import MAX_CONCURRENCY, Blocking, QueueSettings, settings_from
 from tenure.plugins.queue.wire import MAX_REFS, Command
@@ -99,6 +101,7 @@ class S3QueuePlugin(CoordinatorPlugin):
         self._leading: Leading | None = None
         self._bell = asyncio.Event()
         self._alive: frozenset[str] | None = None
+        self._meter = IdleMeter(SYSTEM_CLOCK)
         self.acked: Callable[[Any, Any], None] | None = None
         """Told of each report that became durable in time; for tests."""
 
@@ -315,6 +318,11 @@ class S3QueuePlugin(CoordinatorPlugin):
         return self._leading is not None and self._leading.machine is not None
 
     @property
+    def idle_requests_per_hour(self) -> float:
+        """What this process spends on looking for work that is not there; `idle_budget` bounds it."""
+        return self._meter.per_hour()
+
+    @property
     def worker(self) -> QueueWorker | None:
         return self._worker
 
@@ -328,6 +336,7 @@ class S3QueuePlugin(CoordinatorPlugin):
         self._store = store
         self._time = StoreTime(host.store, clock=host.clock, draw_id=host.draw_id)
         self._bell = asyncio.Event()
+        self._meter = IdleMeter(host.clock)
         self._producer = Producer(
             self._store,
             compose,
@@ -338,8 +347,19 @@ class S3QueuePlugin(CoordinatorPlugin):
         )
         if not self._producer_only:
             await super().start()
+            await self._check_lease()
         if self._handling is not None:
             await self._start_worker()
+
+    async def _check_lease(self) -> None:
+        """An entry must outlive whoever may still be about to write it."""
+        lease, delay = self.coordinator.config.lease_timeout, self._ledger.trim_delay
+        if delay < 2 * lease:
+            await self.stop()
+            raise ConfigError(
+                f"trim_delay is {delay:g} s, and the lease {lease:g} s: the log must be kept for at least two leases; "
+                f"give ledger=LedgerConfig(trim_delay={2 * lease:g}) in every process, or a shorter lease"
+            )
 
     async def stop(self) -> None:
         worker, self._worker = self._worker, None
@@ -377,6 +397,7 @@ class S3QueuePlugin(CoordinatorPlugin):
             is_alive=self._is_member if membership else lambda name: None,
             emit=lambda event: self.emit(event.name, event),
             on_entry=self._wrote,
+            on_idle=self._meter.looked,
         )
         self._leading = leading
         watching = asyncio.get_running_loop().create_task(self._watch_members()) if membership else None
@@ -438,6 +459,7 @@ class S3QueuePlugin(CoordinatorPlugin):
             is_member=not self._producer_only and self.coordinator.config.membership,
             decode=msgspec.json.Decoder(self._schema).decode if self._schema is not None else None,
             on_acked=self.acked,
+            on_idle=self._meter.looked,
             on_result=self._keep_result if self.settings.result_retention else None,
             **options,
         )

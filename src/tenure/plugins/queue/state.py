@@ -266,6 +266,19 @@ class Totals(msgspec.Struct):
     purged: int = 0
 
 
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """What there had been by then, so that rates can be told."""
+
+    time_ms: int
+    enqueued: int
+    done: int
+
+
+MARK_EVERY_MS = 10_000
+RATES_OVER_MS = 60_000
+_MARKS = 2 + RATES_OVER_MS // MARK_EVERY_MS
+
+
 class _Frame(msgspec.Struct):
     """The first chunk of a snapshot."""
 
@@ -273,6 +286,7 @@ class _Frame(msgspec.Struct):
     last_seq: int
     orders: int
     totals: Totals
+    marks: list[Mark]
     counts: dict[str, int]
     """What is in the others, which are `_Part`s: by field."""
 
@@ -315,6 +329,7 @@ class QueueMachine:
         self.dead: dict[tuple[str, int], Dead] = {}
         self.dedup: OrderedDict[str, int] = OrderedDict()
         self.totals = Totals()
+        self.marks: deque[Mark] = deque(maxlen=_MARKS)
         self.spent: list[str] = []
         """Segments of which nothing is needed any more; whoever deletes them empties this."""
         self.ready_count = 0
@@ -362,6 +377,8 @@ class QueueMachine:
         if shift:
             for ticket in self.fresh():
                 ticket.deadline_ms += shift
+        if not self.marks or stamp.time_ms - self.marks[-1].time_ms >= MARK_EVERY_MS:
+            self.marks.append(Mark(stamp.time_ms, self.totals.enqueued, self.totals.done))
         self.advance(stamp.time_ms)
 
     def advance(self, now_ms: int) -> None:
@@ -594,6 +611,15 @@ class QueueMachine:
         found += [queue.first.at_ms for queue in self.keys.values() if queue.first is not None]
         return min(found, default=None)
 
+    def rates(self, now_ms: int) -> tuple[float, float]:
+        """Messages per second, enqueued and done, over about the last minute."""
+        before = [mark for mark in self.marks if now_ms - mark.time_ms >= RATES_OVER_MS]
+        mark = before[-1] if before else self.marks[0] if self.marks else None
+        if mark is None or now_ms <= mark.time_ms:
+            return 0.0, 0.0
+        passed = (now_ms - mark.time_ms) / 1000
+        return (self.totals.enqueued - mark.enqueued) / passed, (self.totals.done - mark.done) / passed
+
     def next_due_ms(self) -> int | None:
         return self.delayed[0][0] if self.delayed else None
 
@@ -791,13 +817,14 @@ class QueueMachine:
             "delayed": [run for _, _, run in sorted(self.delayed, key=lambda each: each[:2]) if run.count],
         }
         counts = {field: len(values) for field, values in kept.items()}
-        frame = _Frame(self.paused, self.last_seq, self.orders, self.totals, counts)
+        frame = _Frame(self.paused, self.last_seq, self.orders, self.totals, list(self.marks), counts)
         return [msgspec.json.encode(frame), *(chunk for field in kept for chunk in _chunks(field, kept[field]))]
 
     def restore(self, chunks: Sequence[bytes]) -> None:
         frame = msgspec.json.decode(chunks[0], type=_Frame)
         self.__init__()  # type: ignore[misc]
         self.paused, self.last_seq, self.orders, self.totals = frame.paused, frame.last_seq, frame.orders, frame.totals
+        self.marks.extend(frame.marks)
         found: Counter[str] = Counter()
         names: dict[str, str] = {}
         waiting: list[Run] = []

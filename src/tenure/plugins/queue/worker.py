@@ -138,6 +138,7 @@ class QueueWorker:
         decode: Callable[[bytes], Any] | None = None,
         on_result: Callable[[Message, Any], Any] | None = None,
         on_acked: Callable[[Hand, Outcome], None] | None = None,
+        on_idle: Callable[[], None] = lambda: None,
         emit: Callable[[str, Any], None] = lambda what, event: None,
     ) -> None:
         self.store = store
@@ -161,6 +162,7 @@ class QueueWorker:
         self._decode = decode if decode is not None else msgspec.json.Decoder().decode
         self._on_result = on_result
         self._on_acked = on_acked
+        self._on_idle = on_idle
         self._emit = emit
         called = handler if handler is not None else batch_handler
         assert called is not None
@@ -296,6 +298,7 @@ class QueueWorker:
             self._polled = self.clock.read()
             if found:
                 continue  # there may be more; how soon it looks after that is decided by what was in them
+            self._on_idle()
             lately = self._tickets_seen or self.clock.read().leader_elapsed(self._last_activity) < 1.0
             pause = self._settings.poll_interval if self._hands or lately else min(self._idle_poll, pause * 1.5)
             self._tickets_seen = False
@@ -402,7 +405,7 @@ class QueueWorker:
     async def _settle_first(self, hand: Hand, groups: list[list[_Held]]) -> None:
         """At most once: what cannot be settled in time is not begun. Some at a time, and only as these are handled:
         what was settled and not begun when this process ends is lost."""
-        most = max(2 * self._concurrency, self._batch_size)
+        most = max(2 * self._concurrency, self._batch_size if self._batch_handler is not None else 1)
         while groups:
             portion: list[list[_Held]] = []
             while groups and (not portion or sum(map(len, portion)) + len(groups[0]) <= most):

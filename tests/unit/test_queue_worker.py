@@ -1,0 +1,282 @@
+"""The side of a queue that handles messages, in simulated time: what it may lose, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure import Database
+from tenure.clock import SYSTEM_CLOCK
+from tenure.coordinator.config import CoordinatorConfig
+from tenure.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
+from tenure.ledger import LedgerConfig
+from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.queue.events import QueueHalted
+from tenure.plugins.queue.message import Message
+from tenure.plugins.queue.meter import WINDOW, IdleMeter
+from tests.unit.queue_rig import FOLDER, Rig
+from tests.unit.queues import Desk, DeskClock
+
+
+class TestAtMostOnce:
+    @pytest.mark.req("SQ-3")
+    def test_who_stops_handles_what_it_has_settled_and_gives_back_the_rest(self) -> None:
+        with Rig(delivery="at-most-once") as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+                await worker.host.clock.sleep(1.0)
+
+            worker = rig.work(handle, concurrency=1)
+            rig.enqueue(1.0, client, *range(20))
+            rig.at(4.0, worker.host, lambda: worker.queue.stop(10.0))
+            rig.run(60.0)
+            machine = leader.machine
+            assert machine.totals.done == len(rig.handled) < 10
+            assert machine.ready_count == 20 - len(rig.handled)
+            assert machine.in_flight_count == machine.totals.lapsed == 0
+
+    def test_who_dies_loses_no_more_than_it_had_settled(self) -> None:
+        with Rig(delivery="at-most-once", visibility_timeout=5.0) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+                await first.host.clock.sleep(0.5)
+
+            async def quick(message: Message) -> None:
+                rig.handled.append(message.body)
+
+            first = rig.work(handle, "first", concurrency=2)
+            rig.enqueue(1.0, client, *range(100))
+            rig.world.call_at(4.0, first.host.crash)
+            rig.world.call_at(5.0, lambda: rig.work(quick, "second"))
+            rig.run(120.0)
+            assert leader.machine.totals.done == 100
+            assert len(rig.handled) == len(set(rig.handled)), "something was handled twice"
+            assert 100 - len(rig.handled) <= 6, "more was lost than was settled and not begun"
+
+    def test_what_fails_after_it_was_settled_is_not_tried_again(self) -> None:
+        with Rig(delivery="at-most-once") as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+                raise ValueError("no")
+
+            rig.work(handle)
+            rig.enqueue(1.0, client, *range(30))
+            rig.run(30.0)
+            assert sorted(rig.handled) == list(range(30))
+            assert leader.machine.totals.done == 30
+            assert not leader.machine.dead
+
+
+class TestPoison:
+    @pytest.mark.req("SQ-1")
+    def test_a_message_that_kills_its_worker_dies_alone(self) -> None:
+        with Rig(visibility_timeout=5.0, max_attempts=3) as rig:
+            leader, client = rig.lead(), rig.client()
+            workers: list[Any] = []
+
+            def begin() -> None:
+                if workers and workers[-1].host.alive:
+                    return
+
+                async def handle(message: Message) -> None:
+                    rig.handled.append(message.body)
+                    if message.body == 0:
+                        rig.world.call_at(rig.world.now, workers[-1].host.crash)
+                    await workers[-1].host.clock.sleep(0.02)
+
+                workers.append(rig.work(handle, f"w{len(workers)}", concurrency=1, prefetch=1000))
+
+            rig.enqueue(1.0, client, *range(200))
+            for time in range(0, 120, 3):
+                rig.world.call_at(float(time), begin)
+            rig.run(400.0)
+            assert set(rig.handled) == set(range(200))
+            assert [letter.run.attempt for letter in leader.machine.dead.values()] == [3]
+            assert leader.machine.totals.done == 199
+
+
+class TestTime:
+    @pytest.mark.req("SQ-1")
+    @pytest.mark.parametrize("rate", [0.99, 1.01])
+    def test_a_leader_that_cannot_measure_the_stores_time_takes_nothing_from_a_worker(self, rate: float) -> None:
+        """For ten minutes, with a clock as wrong as it may be: nothing that was acked in time comes again."""
+        with Rig(visibility_timeout=15.0) as rig:
+            leader, client = rig.lead(rate=rate), rig.client()
+
+            async def before(verb: str, key: str) -> StoreError | None:
+                measures = verb in ("create", "list") and not key.startswith("plugin=")
+                return StoreUnavailable("503") if measures and 5 < rig.world.now < 604 else None
+
+            leader.store.before = before
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+                if message.attempt == 1:
+                    await worker.host.clock.sleep(6.0 + 0.02 * message.body)
+
+            worker = rig.work(handle, concurrency=500, prefetch=500)
+            rig.enqueue(598.0, client, *range(400))
+            rig.run(700.0)
+            assert rig.again == []
+            assert set(rig.handled) == set(range(400))
+
+
+class TestBlocked:
+    @pytest.mark.req("SQ-1")
+    @pytest.mark.parametrize("what", ["unreadable", "newer", "early"])
+    def test_an_object_of_somebody_else_does_not_keep_a_dead_workers_messages(self, what: str) -> None:
+        bodies = {"unreadable": b"x", "newer": b'{"schema":2}\n', "early": b'{"schema":1,"after":5}\n'}
+        number = 6 if what == "early" else 1
+        with Rig(visibility_timeout=5.0) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def hang(message: Message) -> None:
+                await asyncio.get_running_loop().create_future()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+
+            async def before(verb: str, key: str) -> StoreError | None:
+                denied = what == "unreadable" and verb == "get" and "somebody" in key
+                return AccessDenied("kms:Decrypt") if denied else None
+
+            leader.store.before = before
+            rig.bucket.corrupt(f"{FOLDER}inbox/{1:020d}-somebody-x-{number:010d}", bodies[what])
+            dies = rig.work(hang, "dies", concurrency=1)
+            rig.enqueue(1.0, client, "job")
+            rig.world.call_at(5.0, dies.host.crash)
+            rig.world.call_at(6.0, lambda: rig.work(handle, "healthy"))
+            rig.run(60.0)
+            assert rig.handled == ["job"]
+            assert leader.leading.term is not None
+            assert leader.leading.term.problems or what == "early"
+
+
+class TestIdle:
+    @pytest.mark.req("SQ-4")
+    @pytest.mark.parametrize("workers", [1, 10])
+    def test_an_idle_queue_costs_what_its_budget_says(self, workers: int) -> None:
+        with Rig(idle_budget=1200.0, tick_interval=0.02, load_interval=0.1, poll_interval=0.05) as rig:
+            rig.lead()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+
+            for number in range(workers):
+                rig.work(handle, f"w{number}")
+            rig.run(600.0)
+            before = sum(rig.network.requests.values())
+            rig.run(4200.0)
+            spent = sum(rig.network.requests.values()) - before
+            # The leader and each worker spend half a budget on looking. What is left is for saying that one is there.
+            looks = (workers + 1) * 600
+            assert looks * 0.9 < spent < looks * 1.6
+            rig.enqueue(4201.0, rig.client(), "wake")
+            rig.run(4230.0)
+            assert rig.handled == ["wake"]
+
+    def test_a_meter_tells_what_was_spent_lately(self) -> None:
+        clock = DeskClock()
+        meter = IdleMeter(clock)  # type: ignore[arg-type]
+        assert meter.per_hour() == 0
+        for _ in range(300):
+            clock.seconds += 2.0
+            meter.looked()
+        assert meter.per_hour() == pytest.approx(1800, rel=0.05)
+        clock.seconds += WINDOW / 2
+        assert meter.per_hour() == pytest.approx(900, rel=0.05)
+        clock.seconds += WINDOW
+        assert meter.per_hour() == 0
+        assert meter.total == 300
+
+
+def test_rates_are_of_the_last_minute() -> None:
+    desk = Desk()
+    desk.join("w", 1000)
+    for _ in range(120):
+        desk.put(10)
+        desk.finish_all()
+        desk.tick()
+        desk.wait(1)
+    enqueued, done = desk.machine.rates(desk.now_ms)
+    assert enqueued == pytest.approx(10, rel=0.1)
+    assert done == pytest.approx(10, rel=0.1)
+    desk.wait(300)
+    desk.join("w", 900)
+    desk.tick()
+    enqueued, done = desk.machine.rates(desk.now_ms + 1)
+    assert 0 <= enqueued < 4
+    desk.new_leader()
+    assert desk.machine.rates(desk.now_ms + 1) == (enqueued, done)
+
+
+def test_what_nobody_foresaw_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Rig() as rig:
+        leader, client = rig.lead(), rig.client()
+
+        async def handle(message: Message) -> None:
+            rig.handled.append(message.body)
+
+        async def fails(*args: object) -> None:
+            raise RuntimeError("who would have thought")
+
+        rig.work(handle)
+        rig.run(5.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(leader.leading), "_sweep_results", fails)
+            rig.run(10.0)
+        assert leader.leading.halted is not None
+        rig.enqueue(15.0, client, "job")
+        rig.run(60.0)
+        assert [event.reason for event in rig.events if isinstance(event, QueueHalted)] == [
+            "unforeseen: RuntimeError('who would have thought')"
+        ]
+        assert rig.handled == ["job"]
+
+
+def exit_at_once(message: Message) -> int:
+    """In a process of a pool: it dies the first time."""
+    if message.attempt == 1:
+        os._exit(1)
+    return os.getpid()
+
+
+async def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        queue = S3QueuePlugin("jobs", backoff=0.05, result_retention=60.0)
+        queue.on_message(exit_at_once, blocking="process", concurrency=1)
+        await db.use_plugin(queue)
+        message = await queue.enqueue("job")
+        assert await queue.result(message, timeout=60.0) != os.getpid()
+        assert isinstance(queue.worker._executor, ProcessPoolExecutor)  # type: ignore[union-attr]
+
+
+async def test_the_log_is_kept_for_two_leases(tmp_path: Path) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        queue = S3QueuePlugin(
+            "jobs",
+            config=CoordinatorConfig(lease_timeout=90, heartbeat_interval=10),
+            ledger=LedgerConfig(trim_delay=120.0),
+        )
+        with pytest.raises(ConfigError, match=r"trim_delay is 120 s, and the lease 90 s: .*trim_delay=180"):
+            await db.use_plugin(queue)
+
+
+async def test_how_much_idling_costs_is_told(tmp_path: Path) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        queue = await db.use_plugin(S3QueuePlugin("jobs", idle_budget=100_000))
+        began = SYSTEM_CLOCK.read()
+        while queue.idle_requests_per_hour == 0:
+            assert SYSTEM_CLOCK.read().leader_elapsed(began) < 60
+            await SYSTEM_CLOCK.sleep(0.05)
