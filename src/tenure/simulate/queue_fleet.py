@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,6 +101,8 @@ class Scenario:
         self.stops_at = 0.0
         self.plugins: dict[str, S3QueuePlugin] = {}
         self.halts: list[str] = []
+        self._lives: Counter[str] = Counter()
+        self._stopped: set[S3QueuePlugin] = set()
         self._bodies = 0
 
     def plugin(self, **options: Any) -> S3QueuePlugin:
@@ -112,11 +115,13 @@ class Scenario:
         assert worker.service is not None
         plugin = self.plugin()
         plugin.attach(Home(self.cluster, worker.host, worker.service), QUEUE)
-        name = f"{self.cluster.world.seed}/{worker.name}/{worker.starts}"
-        random, habits = Random(f"{name}/handler"), Random(f"{name}/habits")
+        self._lives[worker.name] += 1
+        life = f"{worker.name}-{self._lives[worker.name]}"
+        seed = self.cluster.world.seed
+        random, habits = Random(f"{seed}/{life}/handler"), Random(f"{seed}/{life}/habits")
         clock = worker.host.clock
 
-        async def go_through(messages: list[Message]) -> None:
+        async def handle_all(messages: list[Message]) -> None:
             assert plugin.worker is not None
             self.judge.began(messages, plugin.worker.uid)
             await clock.sleep(random.expovariate(4.0))
@@ -132,13 +137,13 @@ class Scenario:
             self.judge.ended(messages)
 
         async def handle(message: Message) -> int:
-            await go_through([message])
+            await handle_all([message])
             return int(message.body["n"])
 
         options: dict[str, Any] = {"concurrency": random.choice([1, 4]), "auto_extend": random.random() < 0.5}
         handler: Callable[..., Any] = handle
         if habits.random() < 0.2 and not self.kind.results:
-            handler, options["batch"] = go_through, habits.choice([2, 5])
+            handler, options["batch"] = handle_all, habits.choice([2, 5])
         plugin.handler(handler, **options)
         plugin.acked = self.judge.was_acked
         self.plugins[worker.name] = plugin
@@ -149,7 +154,18 @@ class Scenario:
             except (StoreError, CoordinationError):
                 await clock.sleep(1.0)
         plugin.on("plg:s3-queue:halted", lambda event: self.halts.append(event.event.reason))
-        worker.host.start(self.produce(plugin, worker.host, f"{worker.name}-{worker.starts}"))
+        worker.host.start(self.produce(plugin, worker.host, life))
+
+    async def restart(self, worker: SimulatedWorker) -> None:
+        """The queue of a process is stopped politely, and started anew."""
+        plugin = self.plugins.pop(worker.name, None)
+        if plugin is None or plugin.worker is None:
+            return
+        self._stopped.add(plugin)
+        await plugin.stop()
+        await worker.host.clock.sleep(1.0)
+        if worker.service is not None and worker.name not in self.plugins:
+            await self.work(worker)
 
     async def _take_long(self, messages: Sequence[Message], host: Host) -> None:
         """Longer than one visibility timeout, with the time that it asks for itself."""
@@ -166,8 +182,8 @@ class Scenario:
         random = Random(f"{self.cluster.world.seed}/{name}/producer")
         habits = Random(f"{self.cluster.world.seed}/{name}/producer's habits")
         key = f"{name}-key-{random.randrange(KEYS)}"
-        while self.cluster.world.now < self.stops_at:
-            await host.clock.sleep(random.expovariate(0.4))
+        while self.cluster.world.now < self.stops_at and plugin not in self._stopped:
+            await host.clock.sleep(random.expovariate(0.35))
             kind = random.random()
             own: dict[str, Any] = {}
             if habits.random() < 0.25:
@@ -281,15 +297,20 @@ class Scenario:
 
 
 class QueueTrouble:
-    """What harms a queue in particular: entries of the log that land late, and readers that stand still for long."""
+    """What harms a queue in particular: entries of the log that land late, readers that stand still for long, and
+    workers that leave politely and come back, as in a deployment."""
 
-    def __init__(self, cluster: SimulatedCluster, random: Random, ends_at: float) -> None:
+    def __init__(self, cluster: SimulatedCluster, scenario: Scenario, random: Random, ends_at: float) -> None:
+        self.hit: Counter[str] = Counter()
         self._cluster = cluster
+        self._scenario = scenario
         self._random = random
+        self._leaving = Random(f"{cluster.world.seed}/leaving")
         self._ends_at = ends_at
         self._later(random.uniform(5, 15), self._next)
+        self._later(self._leaving.uniform(10, 60), self._leave)
 
-    def _later(self, seconds: float, call: Any) -> None:
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
         world = self._cluster.world
         if world.now + seconds < self._ends_at:
             world.call_at(world.now + seconds, call)
@@ -301,8 +322,18 @@ class QueueTrouble:
             network, leader = self._cluster.network, leaders[0]
             network.change(leader, late_landing=0.4, late_seconds=LATE_SECONDS)
             self._later(self._random.uniform(0.5, 3.0), lambda: network.change(leader, late_landing=0.003))
+            self.hit["late-entries"] += 1
             return
         others = [worker for worker in self._cluster.workers.values() if worker.host.alive and not worker.is_leader()]
         if others:
             lease = self._cluster.config.lease_timeout
             self._random.choice(others).host.freeze(self._random.uniform(2.0, 5.0) * lease)
+            self.hit["long-freeze"] += 1
+
+    def _leave(self) -> None:
+        self._later(self._leaving.uniform(30, 90), self._leave)
+        live = [worker for worker in self._cluster.workers.values() if worker.host.alive and worker.service is not None]
+        if live:
+            worker = self._leaving.choice(live)
+            worker.host.start(self._scenario.restart(worker))
+            self.hit["leave"] += 1

@@ -43,7 +43,7 @@ def run_queue_seed(seed: int, plan: Plan) -> SeedResult:
     started = SYSTEM_CLOCK.read()
     with broken(plan.broken), _unheard(), World(seed) as world:
         random, kind = Random(f"{seed}/queue"), Kind(seed)
-        config = CoordinatorConfig.fast() if random.random() < 0.6 else CoordinatorConfig.standard()
+        config = CoordinatorConfig.fast() if random.random() < 0.5 else CoordinatorConfig.standard()
         scenario: Scenario | None = None
 
         async def work(worker: SimulatedWorker) -> None:
@@ -79,7 +79,7 @@ def run_queue_seed(seed: int, plan: Plan) -> SeedResult:
 
         outsider.start(outside())
         trouble.begin(ends_at)
-        QueueTrouble(cluster, Random(f"{seed}/queue trouble"), ends_at)
+        more = QueueTrouble(cluster, scenario, Random(f"{seed}/queue trouble"), ends_at)
         world.run_until(ends_at)
         if not checkers.violations:
             _quiesce(world, cluster, scenario, checkers, judge, config)
@@ -90,13 +90,13 @@ def run_queue_seed(seed: int, plan: Plan) -> SeedResult:
             if isinstance(error, StoreError):
                 continue  # of several requests that were under way when a process crashed, some had failed
             checkers.report("defect", f"a task of {host} raised {error!r}")
-        coverage = _coverage(cluster, world, trouble, checkers, judge, scenario)
+        coverage = _coverage(cluster, world, trouble.hit + more.hit, checkers, judge, scenario)
     return SeedResult(
         seed=seed,
         violations=checkers.violations,
         simulated_seconds=simulated,
         wall_seconds=SYSTEM_CLOCK.read().leader_elapsed(started),
-        faults=sum(trouble.hit.values()),
+        faults=sum((trouble.hit + more.hit).values()),
         terms=len(checkers.terms),
         coverage=coverage,
     )
@@ -131,6 +131,7 @@ def _quiesce(
     while world.now < end and not _is_calm(world, cluster):
         world.run_until(world.now + _STEP)
     checkers.check_liveness(bound)
+    world.run_until(world.now + _CALM)  # who stood still until now may have something to send
     # Backoffs, delays, lapses one after the other, and messages one by one on few workers.
     end = world.now + scenario.settings["max_attempts"] * (2.5 * LONGEST_VISIBILITY + 10.0) + 120.0
     while (judge.unfinished() or judge.stale()) and world.now < end:
@@ -176,10 +177,10 @@ def _look(world: World, cluster: SimulatedCluster) -> LedgerState:
 
 
 def _coverage(
-    cluster: SimulatedCluster, world: World, trouble: Trouble, checkers: Checkers, judge: Judge, scenario: Scenario
+    cluster: SimulatedCluster, world: World, hit: Counter[str], checkers: Checkers, judge: Judge, scenario: Scenario
 ) -> dict[str, int]:
     found: Counter[str] = Counter()
-    for kind, count in trouble.hit.items():
+    for kind, count in hit.items():
         found[f"fault:{kind}"] += count
     for name, count in cluster.network.hits.items():
         found[f"network:{name}"] += count

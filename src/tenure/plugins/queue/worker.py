@@ -183,7 +183,7 @@ class QueueWorker:
         self._unsettled: Counter[str] = Counter()
         """Tickets whose reports are under way."""
         self._settling: set[asyncio.Task[None]] = set()
-        self._announced: int | None = None
+        self._settling_first = asyncio.Lock()
         self._rejoin = False
         self._capacity = prefetch if prefetch is not None else max(2 * concurrency, _LEAST_CAPACITY)
         self._rate_since = clock.read()
@@ -384,7 +384,8 @@ class QueueWorker:
                 chains[run.key] = messages
                 groups.append(messages)
         if self._settings.delivery is Delivery.AT_MOST_ONCE:
-            await self._settle_first(hand, groups)
+            async with self._settling_first:  # one ticket after the other: each only as much as is handled next
+                await self._settle_first(hand, groups)
         else:
             self._make_ready(groups)
 
