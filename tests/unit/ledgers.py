@@ -117,6 +117,7 @@ class NotesClerk:
     def __init__(self, machine: Notes | None = None) -> None:
         self.machine = machine if machine is not None else Notes()
         self.situations: list[Situation] = []
+        self.superfluous: list[str] = []
         self.committed_entries: list[LogEntry] = []
         self.prepare_errors: list[Exception] = []
         self.prepared: list[str] = []
@@ -142,8 +143,10 @@ class NotesClerk:
             self.machine.add(text, situation.stamp.seq)
         return msgspec.json.encode(texts) if texts else None
 
-    async def committed(self, entry: LogEntry, items: Sequence[Item]) -> None:
+    def committed(self, entry: LogEntry, items: Sequence[Item]) -> Sequence[str]:
         self.committed_entries.append(entry)
+        superfluous, self.superfluous = self.superfluous, []
+        return superfluous
 
 
 Hook = Callable[[str, str], Awaitable[object]]

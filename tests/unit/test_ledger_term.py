@@ -384,6 +384,48 @@ class TestPoison:
         assert ledger.texts == ["p12"]
 
 
+class TestDeletes:
+    async def test_what_is_superfluous_is_deleted_with_what_was_folded_and_later_if_that_failed(
+        self, ledger: Ledger
+    ) -> None:
+        await ledger.raw("seg/1", b"x")
+        await ledger.raw("seg/2", b"x")
+        ledger.clerk.superfluous = ["seg/1"]
+
+        async def fail(key: str) -> None:
+            raise StoreUnavailable("not now")
+
+        ledger.store.before["delete"] = fail
+        await ledger.put("p", 1)
+        await ledger.tick()
+        assert [row.key async for row in ledger.store.list("seg/")] == ["seg/1", "seg/2"]
+        assert len(await ledger.inbox()) == 1
+        del ledger.store.before["delete"]
+        await ledger.tick()
+        assert [row.key async for row in ledger.store.list("seg/")] == ["seg/2"]
+        assert await ledger.inbox() == []
+        assert ledger.texts == ["p1"]
+
+    async def test_one_delete_is_under_way_at_a_time(self, ledger: Ledger) -> None:
+        gate = asyncio.Event()
+        begun = []
+
+        async def hold(key: str) -> None:
+            begun.append(key)
+            await gate.wait()
+
+        ledger.store.before["delete"] = hold
+        for number in (1, 2, 3):
+            await ledger.put("p", number)
+            await ledger.tick()
+        assert ledger.texts == ["p1", "p2", "p3"], "ticks do not wait for it"
+        assert len(begun) == 1
+        gate.set()
+        await settle_tasks()
+        assert await ledger.inbox() == []
+        assert len(begun) == 2, "one for the first, and then one for both others"
+
+
 class TestSweeps:
     """`swept_ms` says that everything that was in the inbox then is folded. It must be true."""
 
@@ -837,7 +879,7 @@ class TestHousekeeping:
         before = asyncio.all_tasks()
         await ledger.term.aclose()
         assert len(asyncio.all_tasks() - {asyncio.current_task()}) < len(before)
-        assert not ledger.term._clearing or all(task.done() for task in ledger.term._clearing.values())
+        assert ledger.term._deleting is None or ledger.term._deleting.done()
 
 
 @given(st.data())

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tenure.clock import SYSTEM_CLOCK
 from tenure.entropy import Random
-from tenure.errors import StoreError
 from tenure.ledger import InboxName, LogEntry, Poison, TooNewLetter
 from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.plugins.queue.clerk import (
@@ -1072,28 +1071,12 @@ def calls(function: Any) -> int:
     return counted
 
 
-class Refusing(MemoryStore):
-    refuses = True
-
-    async def delete(self, *keys: str) -> None:
-        if self.refuses:
-            raise StoreError("not now")
-        await super().delete(*keys)
-
-
-async def test_segments_are_deleted_once_they_are_spent_and_later_if_that_failed() -> None:
-    store = Refusing()
-    clerk = QueueClerk(store, QueueSettings(), epoch=1, tag="t", clock=SYSTEM_CLOCK, random=Random(1))
+def test_segments_are_superfluous_once_they_are_spent() -> None:
+    clerk = QueueClerk(MemoryStore(), QueueSettings(), epoch=1, tag="t", clock=SYSTEM_CLOCK, random=Random(1))
     entry = LogEntry(write_id="w", seq=1, epoch=1, time_ms=1)
-    for name in ("1-t-1", "1-t-2"):
-        await store.put(f"seg/{name}", b"x")
     clerk.machine.spent = ["1-t-1"]
-    await clerk.committed(entry, ())
-    assert clerk.machine.spent == ["1-t-1"]
-    store.refuses = False
-    await clerk.committed(entry, ())
-    assert clerk.machine.spent == []
-    assert [row.key async for row in store.list("seg/")] == ["seg/1-t-2"]
+    assert clerk.committed(entry, ()) == ["seg/1-t-1"]
+    assert clerk.committed(entry, ()) == []
 
 
 def test_outcomes_of_many_messages_are_looked_up_in_any_order() -> None:

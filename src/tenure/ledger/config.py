@@ -32,7 +32,9 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
     gets_at_once: int = 32
     trims_per_tick: int = 1000
     linger: float = 0.003
-    """Seconds for which a call waits for others to share its write."""
+    """Seconds for which a call waits for others to share its write ..."""
+    linger_busy: float = 0.03
+    """... and at most, while other writes are under way."""
     batch_bytes: int = 1024 * 1024
     in_flight: int = 8
     """Writes of one producer that may be under way at once."""
@@ -57,8 +59,11 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"in_flight is {self.in_flight!r}, waiting is {self.waiting!r}, batch_bytes is {self.batch_bytes!r}: "
                 f"give 1 to 64, at least 1, and 1 to {MAX_INBOX_BYTES // 2:,}"
             )
-        if not 0 <= self.drift < 0.1 or not 0 <= self.linger <= 1:
-            raise ConfigError(f"drift is {self.drift!r} and linger is {self.linger!r}: give 0 to 0.1, and 0 to 1 s")
+        if not 0 <= self.drift < 0.1 or not 0 <= self.linger <= 1 or not 0 <= self.linger_busy <= 1:
+            raise ConfigError(
+                f"drift is {self.drift!r}, linger is {self.linger!r}, linger_busy is {self.linger_busy!r}: give 0 to "
+                "0.1, and 0 to 1 s"
+            )
         if self.give_up_after + self.send_timeout > self.retention / 4:
             raise ConfigError(
                 f"retention is {self.retention:g} s, and a producer may go on sending for "

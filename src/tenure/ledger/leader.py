@@ -41,6 +41,7 @@ _REASON_CHARACTERS = 300
 _PATIENCE = 0.25
 """Seconds for which a tick waits for all that it reads; after that it takes what it has."""
 _MOST_DOUBT = 60.0
+_DELETES = 1000
 _SWEEPS_TO_RESUME = 2
 _SWEEPS_IN_VAIN = 10
 """After so many, and a retention, what follows something that never came is set aside."""
@@ -112,8 +113,8 @@ class Clerk(Protocol):
         """
         ...
 
-    async def committed(self, entry: LogEntry, items: Sequence[Item]) -> None:
-        """It is written. What was made superfluous can be removed."""
+    def committed(self, entry: LogEntry, items: Sequence[Item]) -> Sequence[str]:
+        """It is written. Gives the keys of what was made superfluous: they are deleted."""
         ...
 
 
@@ -183,7 +184,10 @@ class LedgerTerm:
         self._sweep_held: set[str] = set()
         """... or read, and not folded, since something is to come before it."""
         self._gets = asyncio.Semaphore(config.gets_at_once)
-        self._clearing: dict[str, asyncio.Task[None]] = {}
+        self._clearing: set[str] = set()
+        """Of the inbox: folded, and deleted soon."""
+        self._doomed: list[str] = []
+        self._deleting: asyncio.Task[None] | None = None
         self._archiving: asyncio.Task[None] | None = None
         self._entries_since = 0
         self._bytes_since = 0
@@ -231,9 +235,8 @@ class LedgerTerm:
         self._lead.ensure()
         entry = await self._decide(gathered, now_ms, read_at)
         self._count_sweep()
-        if entry is not None:
-            await self._clerk.committed(entry, gathered.items)
-        self._clear(gathered)
+        superfluous = self._clerk.committed(entry, gathered.items) if entry is not None else ()
+        self._clear(gathered, superfluous)
         if not more or self._entries_since >= 2 * self._config.snapshot_every:
             self._keep_house()
         return Tick(len(gathered.items), entry, more)
@@ -248,9 +251,8 @@ class LedgerTerm:
 
     async def aclose(self) -> None:
         """Let go of what runs beside. Nothing is lost: the next leader does it."""
-        tasks: list[asyncio.Task[Any]] = [*self._clearing.values(), *self._reading.values()]
-        if self._archiving is not None:
-            tasks.append(self._archiving)
+        tasks: list[asyncio.Task[Any]] = [*self._reading.values()]
+        tasks += [task for task in (self._deleting, self._archiving) if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -525,7 +527,7 @@ class LedgerTerm:
 
     # Afterwards
 
-    def _clear(self, gathered: _Gathered) -> None:
+    def _clear(self, gathered: _Gathered, superfluous: Sequence[str]) -> None:
         """Delete what was folded, beside the next tick. Seen again, it is known as folded, and deleted again."""
         names = [
             *(item.name for item in gathered.items),
@@ -533,21 +535,25 @@ class LedgerTerm:
             *gathered.strangers,
             *(name for name, _ in gathered.rejected),
         ]
-        if not names:
-            return
         keys = [name.key for name in names]
-        task = asyncio.get_running_loop().create_task(self._delete(keys))
-        for key in keys:
-            self._clearing[key] = task
+        self._clearing.update(keys)
+        self._doomed += [*keys, *superfluous]
+        if self._doomed and (self._deleting is None or self._deleting.done()):
+            self._deleting = asyncio.get_running_loop().create_task(self._delete())
 
-    async def _delete(self, keys: list[str]) -> None:
-        try:
-            await self._store.delete(*keys)
-        except StoreError as error:
-            _log.debug("%s folded objects are deleted later: %s", len(keys), error)
-        finally:
-            for key in keys:
-                self._clearing.pop(key, None)
+    async def _delete(self) -> None:
+        """One request at a time: what comes meanwhile goes into the next one."""
+        while self._doomed:
+            keys, self._doomed = self._doomed[:_DELETES], self._doomed[_DELETES:]
+            try:
+                await self._store.delete(*keys)
+            except StoreError as error:
+                # What is in the inbox is found there again; nothing else is.
+                _log.debug("%s folded objects are deleted later: %s", len(keys), error)
+                self._doomed += [key for key in keys if key not in self._clearing][:_DELETES]
+                return
+            finally:
+                self._clearing.difference_update(keys)
 
     def _keep_house(self) -> None:
         """Condense and trim, beside everything else."""

@@ -31,6 +31,8 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _ENOUGH_BATCHES = 16
 _UID_CHARACTERS = 12
+_SMALL_AT_ONCE = 2
+"""Batches that are not full: so many at a time, as a rule."""
 MAX_SKIPPED = 64
 """Batches that one uid may have given up on."""
 WINDOW = 500
@@ -209,7 +211,7 @@ class Producer:
         config = self._config
         while self._waiting:
             if self._sending and self._waiting_bytes < config.batch_bytes:
-                await self._clock.sleep(config.linger)  # more may come; a first one is not kept waiting
+                await self._gather()
             while self._sending and (
                 len(self._sending) >= config.in_flight or self._is_far_ahead() or self._must_wait(self._waiting[0])
             ):  # also before another uid is taken: what is sent under it does not follow what was sent before
@@ -232,6 +234,17 @@ class Producer:
                 if any(lot.ordered for lot in lots):
                     self._ordered = task
                 task.add_done_callback(self._sent)
+
+    async def _gather(self) -> None:
+        """More may come, and one write for all of it costs less; a first one is not kept waiting. While some are under
+        way already, the next ones wait for one of them, but not for one that takes very long."""
+        began = self._clock.read()
+        await self._clock.sleep(self._config.linger)
+        while len(self._sending) >= _SMALL_AT_ONCE and self._waiting_bytes < self._config.batch_bytes:
+            left = self._config.linger_busy - self._clock.read().leader_elapsed(began)
+            if left <= 0:
+                return
+            await self._clock.sleep(min(left, max(0.001, self._config.linger)))
 
     def _must_wait(self, lot: Lot) -> bool:
         return lot.ordered and self._ordered is not None and not self._ordered.done()

@@ -15,7 +15,6 @@ import msgspec
 
 from tenure.clock import Clock, Reading
 from tenure.entropy import Random
-from tenure.errors import StoreError
 from tenure.ledger import InboxName, Item, LogEntry, Place, Poison, Situation, Stamp, TooNewLetter
 from tenure.ledger.layout import SEGMENTS, owner_of
 from tenure.ledger.together import all_of
@@ -544,16 +543,11 @@ class QueueClerk:
 
     # Afterwards
 
-    async def committed(self, entry: LogEntry, items: Sequence[Item]) -> None:
+    def committed(self, entry: LogEntry, items: Sequence[Item]) -> list[str]:
         if self._work is not None:
             self._on_published(entry, self._work)
         spent, self.machine.spent = self.machine.spent, []
-        if spent:
-            try:
-                await self._store.delete(*(SEGMENTS + segment for segment in spent))
-            except StoreError as error:
-                _log.debug("%s segments are deleted later: %s", len(spent), error)
-                self.machine.spent += spent
+        return [SEGMENTS + segment for segment in spent]
 
 
 _NOTHING = Work()

@@ -43,6 +43,8 @@ _log = logging.getLogger("tenure.queue")
 
 REPORT_WITHIN = 0.05
 """Seconds for which outcomes are gathered."""
+REPORT_WITHIN_IDLE = 0.1
+"""The same, for one who can be given more meanwhile."""
 MAX_CAPACITY = 10_000
 HOLD_SECONDS = 1.0
 """A worker asks for as much as it has lately handled in this time."""
@@ -74,6 +76,7 @@ class Hand:
         self.base = base
         self.runs = ticket.runs
         self.total = ticket.count
+        self.keyed = any(run.key for run in ticket.runs)
         self.open = self.total
         """Messages without an outcome."""
         self.done: list[tuple[str, int]] = []
@@ -658,9 +661,7 @@ class QueueWorker:
     async def _wait_for_outcomes(self) -> None:
         while not self._rejoin:
             if self._changed:
-                # With nothing left to do, the leader should know soon: it has more.
-                idle = not self._ready_messages and not self._running
-                await self.clock.sleep(_SOON if idle else REPORT_WITHIN)
+                await self.clock.sleep(self._report_within())
                 return
             silent = self._settings.presence if self._hands else self._idle_presence
             if self._last_sent is not None:
@@ -670,6 +671,18 @@ class QueueWorker:
             shortest = min((hand.visibility for hand in self._hands.values()), default=40.0)
             await either(self._report_due, self.clock, min(silent, shortest / 8))
             self._report_due.clear()
+
+    def _report_within(self) -> float:
+        """With nothing left to do, the leader should know soon, if it can give more only then."""
+        if self._ready_messages or self._running:
+            return REPORT_WITHIN
+        held = sum(hand.total for hand in self._hands.values())
+        waits = (
+            2 * held >= self._capacity
+            or self._settings.max_in_flight
+            or any(self._hands[id].keyed for id in self._changed if id in self._hands)
+        )
+        return _SOON if waits else REPORT_WITHIN_IDLE
 
     def _runs_out(self, hand: Hand) -> bool:
         """Is it time to ask for more time?"""
