@@ -476,6 +476,29 @@ class TestSweeps:
         assert ledger.clerk.situations[-1].swept_ms is not None
         assert ledger.clerk.situations[-1].unread == set()
 
+    async def test_early_ones_are_read_once_and_count_as_unread_also_if_a_tick_fails(self, ledger: Ledger) -> None:
+        await ledger.put("p", 1)
+        await ledger.tick()
+        early = await ledger.put("p", 3)
+        await ledger.tick(5)
+        bad = await ledger.put("q", 1)
+
+        async def fail(key: str) -> None:
+            if key == bad.key:
+                raise StoreUnavailable("no answer")
+
+        ledger.store.before["get"] = fail
+        with pytest.raises(StoreError):
+            await ledger.term.tick()
+        assert ledger.term._sweep_unread == {"p", "q"}
+        del ledger.store.before["get"]
+        await ledger.put("p", 2)
+        await ledger.tick(2)
+        assert ledger.texts == ["p1", "q1", "p2", "p3"]
+        assert ledger.store.requests.count(("get", early.key)) == 1
+        assert ledger.term._kept == {}
+        assert ledger.term._kept_bytes == 0
+
     @pytest.mark.parametrize("where", ["pages", "bytes"])
     async def test_what_could_not_be_prepared_was_not_swept(self, where: str) -> None:
         ledger = Ledger(objects_per_tick=2) if where == "pages" else Ledger(bytes_per_tick=1)

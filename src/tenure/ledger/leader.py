@@ -178,6 +178,9 @@ class LedgerTerm:
         """Of those: the lowest number of each producer."""
         self._pending: dict[InboxName, Letter] = {}
         """Seen and put off: too much for one tick."""
+        self._kept: dict[InboxName, tuple[Letter, bytes]] = {}
+        """Read, and early: it need not be read again. Bounded by `bytes_per_tick`."""
+        self._kept_bytes = 0
         self._reading: dict[InboxName, asyncio.Task[tuple[Letter, bytes] | StoreError | None]] = {}
         self._sweep_unread: set[str] = set()
         """Producers of whom something was found in this sweep, and not read, or not kept ..."""
@@ -279,6 +282,7 @@ class LedgerTerm:
             self._sweep_ended = look.last
         gathered = _Gathered([], [], [], [], 0, 0, {})
         chosen: list[Letter] = []
+        read: list[tuple[Letter, bytes]] = []
         room = self._config.bytes_per_tick
         for name, letter in list(self._pending.items()):
             self._sweep_present.add(name.uid)
@@ -294,13 +298,17 @@ class LedgerTerm:
                 reason = f"{letter.size:,} bytes, and no batch is over {MAX_INBOX_BYTES:,}"
                 gathered.rejected.append((name, Rejection(name.key, reason)))
                 del self._pending[name]
+            elif name in self._kept:
+                read.append(self._kept[name])
+                del self._pending[name]
             elif room > 0 or not chosen:
                 chosen.append(letter)
                 room -= letter.size
                 del self._pending[name]
         try:
-            read = await self._read(chosen)
+            read += await self._read(chosen)
         except StoreError:
+            self._sweep_unread.update(letter.name.uid for letter, _ in read)
             self._put_off(gathered)
             raise
         self._judge(read, gathered, now_ms)
@@ -319,6 +327,8 @@ class LedgerTerm:
         """What a letter follows was there before it: a sweep that read everything has seen it, if it is anywhere."""
         if not self._is_swept():
             return
+        for name in [name for name in self._kept if name not in self._sweep_early]:
+            self._drop(name)
         unread = self._sweep_unread
         # What was not read is not known to be early. Counted on without it, what follows it would seem to be the first.
         self._early = Counter({name: 0 if name.uid in unread else self._early[name] + 1 for name in self._sweep_early})
@@ -423,6 +433,21 @@ class LedgerTerm:
             else:
                 gathered.early += 1
                 self._sweep_held.add(name.uid)
+                self._keep(opened.item)
+        for item in gathered.items:
+            self._drop(item.name)
+        for name, _ in gathered.rejected:
+            self._drop(name)
+
+    def _keep(self, item: Item) -> None:
+        size = len(item.body)
+        if item.name not in self._kept and self._kept_bytes + size <= self._config.bytes_per_tick:
+            self._kept[item.name] = (Letter(item.name, size, item.modified_ms), item.body)
+            self._kept_bytes += size
+
+    def _drop(self, name: InboxName) -> None:
+        if (kept := self._kept.pop(name, None)) is not None:
+            self._kept_bytes -= len(kept[1])
 
     def _was_forgotten(self, name: InboxName) -> bool:
         """Nothing is known of its producer's first batches, and what it follows is not in the inbox: it was folded, and

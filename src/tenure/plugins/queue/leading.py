@@ -187,7 +187,7 @@ class Leading:
             # What was just written is not disturbed by what comes in the next moment: that is gathered.
             await self._clock.sleep(pause)
         else:
-            await either(self._bell, self._clock, pause)
+            await either(self._bell, pause)
 
     def _published(self, entry: LogEntry, work: Work) -> None:
         self._on_entry(entry)

@@ -305,7 +305,7 @@ class QueueWorker:
             lately = self._tickets_seen or self.clock.read().leader_elapsed(self._last_activity) < 1.0
             pause = self._settings.poll_interval if self._hands or lately else min(self._idle_poll, pause * 1.5)
             self._tickets_seen = False
-            await either(self._poll_now, self.clock, pause)
+            await either(self._poll_now, pause)
             self._poll_now.clear()
 
     async def _poll(self) -> bool:
@@ -426,7 +426,7 @@ class QueueWorker:
             note = WorkerNote(self.uid, self._name, self._now_capacity(), outcomes=[outcome])
             try:
                 await self._producer.submit(note, 200 + _size(outcome))
-            except (StoreError, LedgerError) as error:
+            except TenureError as error:
                 _log.warning("some messages were given up, since they could not be settled first: %s", error)
                 self._hands.pop(hand.id, None)
                 return
@@ -669,7 +669,7 @@ class QueueWorker:
             if silent <= 0 or any(self._runs_out(hand) for hand in self._hands.values()):
                 return
             shortest = min((hand.visibility for hand in self._hands.values()), default=40.0)
-            await either(self._report_due, self.clock, min(silent, shortest / 8))
+            await either(self._report_due, min(silent, shortest / 8))
             self._report_due.clear()
 
     def _report_within(self) -> float:
@@ -753,7 +753,7 @@ class QueueWorker:
             while self._producer.is_full:
                 await self._producer.room()
             await self._producer.submit(note, 200 + sum(map(_size, note.outcomes)))
-        except (StoreError, LedgerError) as error:
+        except TenureError as error:
             # The tickets lapse, and their messages are handled again.
             self.counts["reports_lost"] += 1
             _log.warning("what became of some messages could not be reported, and they will come again: %s", error)
@@ -811,25 +811,13 @@ def _called(handler: Callable[[Any], Any], argument: Any) -> Any:
         raise RuntimeError("the handler raised StopIteration") from error
 
 
-async def either(event: asyncio.Event, clock: Clock, seconds: float) -> None:
-    """Wait until the event is set, or so long."""
-    if event.is_set():
-        return
-    loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(_sleep(clock, seconds)), loop.create_task(_set(event))]
+async def either(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, or so long. Only a pause: nothing may depend on how long it was."""
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def _sleep(clock: Clock, seconds: float) -> None:
-    await clock.sleep(seconds)
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
 
 
 def _size(outcome: Outcome) -> int:
