@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers servers model check format requirements dist clean
+.PHONY: help venv demo test test-slow test-servers servers model check format requirements dist bench-queue clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,11 +70,16 @@ dist: venv ## Build the source distribution and the wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 
-bench-store: ## Measure the stores (bench-NAME runs bench/NAME.py)
+bench-store: ## Measure the stores (bench-NAME runs bench/NAME.py; options in ARGS="...")
 bench-%: venv
-	$(BIN)/python -m bench.$*
+	$(BIN)/python -m bench.$* $(ARGS)
+
+# The peers come with pip and npm into .bench, made by the bench itself on first use.
+bench-queue: venv ## Measure the queue, beside others on Redis and on S3 (ARGS="--quick": a first look)
+	tools/install-servers redis-server
+	$(BIN)/python -m bench.queue $(ARGS)
 
 clean: ## Remove everything that was generated or installed here
-	rm -rf $(VENV) .servers .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .servers .bench .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	rm -rf src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -342,6 +342,7 @@ def test_what_fails_is_explained_and_can_be_brought_back(kind: str, url_of: UrlO
     assert [line.split()[2] for line in worker.lines] == ["1", "2", "1"]  # as if it were new
 
 
+@pytest.mark.req("SQ-3")
 def test_dead_letters_are_dropped(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     first, *_ = ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="1\n2\n3\n")).out.split()
@@ -364,6 +365,7 @@ def test_dead_letters_are_dropped(url_of: UrlOf, home: Path) -> None:
 # Commands
 
 
+@pytest.mark.req("SQ-3")
 @pytest.mark.parametrize("kind", STORES)
 def test_pause_resume_and_purge(kind: str, url_of: UrlOf, home: Path) -> None:
     url = url_of(kind)
@@ -416,6 +418,7 @@ def test_a_queue_that_is_not_there_is_not_made_by_looking(words: str, home: Path
 # Ending
 
 
+@pytest.mark.req("SQ-3")
 @pytest.mark.parametrize("handler", ["handlers:slow", "handlers:slow_coroutine"])
 def test_what_runs_is_finished_and_the_rest_given_back(handler: str, url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
@@ -433,6 +436,7 @@ def test_what_runs_is_finished_and_the_rest_given_back(handler: str, url_of: Url
     assert sorted((words[1], words[2]) for words in again) == sorted((each, "1") for each in ids[1:])
 
 
+@pytest.mark.req("SQ-3")
 @pytest.mark.parametrize("blocking", ["thread", "process"])
 def test_what_takes_too_long_is_cut_short_and_tried_again(blocking: str, url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
@@ -461,6 +465,7 @@ def test_a_second_signal_ends_it_at_once(url_of: UrlOf, home: Path) -> None:
         assert worker.end(signal.SIGINT) == 130
 
 
+@pytest.mark.req("SQ-1")
 def test_two_work_and_one_takes_over(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     # What is handed to the dead one before anybody knows comes back after this.

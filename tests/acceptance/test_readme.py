@@ -109,6 +109,18 @@ async def test_plugins_children_records_and_locks(tmp_path: Path, done: list[int
     assert done == [1]
 
 
+async def test_the_queue(tmp_path: Path, done: list[int]) -> None:
+    async def send_mail(body: object, token: int) -> None:
+        assert body == {"to": "ada@example.org"}
+        done.append(token)
+
+    async with asyncio.timeout(30), tenure.Database(tmp_path.as_uri()) as db:
+        await run(block_with("S3QueuePlugin("), "", db=db, send_mail=send_mail)
+        while not done:
+            await asyncio.sleep(0.02)
+    assert len(done) == 1
+
+
 async def test_terms_and_events(tmp_path: Path, done: list[int]) -> None:
     async def work(epoch: int) -> None:
         done.append(epoch)

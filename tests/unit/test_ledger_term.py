@@ -494,7 +494,7 @@ class TestSweeps:
         del ledger.store.before["get"]
         await ledger.put("p", 2)
         await ledger.tick(2)
-        assert ledger.texts == ["p1", "q1", "p2", "p3"]
+        assert ledger.texts == ["p1", "p2", "p3", "q1"]
         assert ledger.store.requests.count(("get", early.key)) == 1
         assert ledger.term._kept == {}
         assert ledger.term._kept_bytes == 0

@@ -19,7 +19,7 @@ from tenure.simulate.seed import Plan, SeedResult, run_seed
 from tenure.testing.trouble import KINDS
 
 _SEEDS_AT_ONCE = 4  # of one process, between two reports
-ENOUGH_FOR_COVERAGE = 200
+ENOUGH_FOR_COVERAGE = {"election": 200, "queue": 1000}
 """With so many seeds and all faults, one that was never hit is a defect of the simulation."""
 
 _ALWAYS = (
@@ -41,12 +41,14 @@ EXPECTED = {
     ),
     "queue": (
         *_ALWAYS,
+        *(f"fault:{kind}" for kind in ("late-entries", "long-freeze", "leave", "overtaken")),
         *(
             f"queue:{what}"
             for what in (
                 *("accepted", "acks", "handled", "tickets", "lapsed", "retried", "dead", "given back", "duplicates"),
                 *("shifted", "forgotten", "resumed", "skipped", "joined", "left", "resyncs", "late reports", "ghosts"),
-                *("enqueue refused or unknown", "snapshots", "trimmed"),
+                *("enqueue refused or unknown", "snapshots", "trimmed", "extended", "extended by hand", "redelivered"),
+                *(f"command {command}" for command in ("pause", "resume", "purge", "redrive", "purge-dead")),
             )
         ),
     ),
@@ -54,8 +56,8 @@ EXPECTED = {
 CRASH_POINTS = {
     "election": ("renew", "stand", "confirm", "settle", "release", "read", "beat", "survey"),
     "queue": (
-        *("look", "_fetch", "append", "commit", "prepare", "catch_up", "write", "read_snapshot", "trim", "_delete"),
-        *("_send", "log_end", "poll", "_get_segment", "handle"),
+        *("look", "_fetch", "append", "all_of", "catch_up", "write", "read_snapshot", "trim", "_delete"),
+        *("_send", "log_end", "poll", "_get_segment", "handle_all", "_settle_first", "extend"),
     ),
 }
 """Functions in which some process must have been killed or frozen while it waited."""
@@ -197,7 +199,13 @@ class _Total:
         )
 
     def _not_covered(self, plan: Plan) -> list[str]:
-        if self.seeds < ENOUGH_FOR_COVERAGE or plan.faults or plan.broken or plan.minutes < 5 or plan.workers < 3:
+        if (
+            self.seeds < ENOUGH_FOR_COVERAGE[plan.what]
+            or plan.faults
+            or plan.broken
+            or plan.minutes < 5
+            or plan.workers < 3
+        ):
             return []
         struck = [
             point

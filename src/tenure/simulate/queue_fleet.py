@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -246,7 +247,7 @@ class Scenario:
     # Commands
 
     async def command(self, plugin: S3QueuePlugin, host: Host) -> None:
-        """A person at the process that only enqueues. Nothing else is under way there while it purges."""
+        """A person at the process that only enqueues."""
         random = Random(f"{self.cluster.world.seed}/commands")
         while self.cluster.world.now < self.stops_at - 40.0:
             await host.clock.sleep(random.uniform(10, 40))
@@ -259,7 +260,7 @@ class Scenario:
             elif what < 0.6:
                 dead = self.judge.dead()
                 refs = [ref_of(*random.choice(dead))] if dead and random.random() < 0.5 else []
-                await self._send("redrive", lambda refs=refs: plugin.redrive(*refs))
+                await self._send("redrive", functools.partial(plugin.redrive, *refs))
             elif what < 0.7:
                 await self._send("purge-dead", plugin.purge_dead)
             elif what < 0.85 and self.kind.purges:
@@ -267,19 +268,15 @@ class Scenario:
 
     async def _purge(self, plugin: S3QueuePlugin, random: Random) -> None:
         """Between messages of the same process: what came before goes, what comes after stays."""
-        before: list[int] = []
-        for _ in range(random.randrange(4)):
-            if (body := await self._plain(plugin)) is not None:
-                before.append(body)
-        self.judge.purges(before)
+        before = [await self._plain(plugin, self._draw()) for _ in range(random.randrange(4))]
+        self.judge.purges(body for body in before if body is not None)
         await self._send("purge", plugin.purge)
         for _ in range(random.randrange(1, 4)):
             body = self._draw()
             self.judge.sends_after_purges(body)
             await self._plain(plugin, body)
 
-    async def _plain(self, plugin: S3QueuePlugin, body: int | None = None) -> int | None:
-        body = self._draw() if body is None else body
+    async def _plain(self, plugin: S3QueuePlugin, body: int) -> int | None:
         try:
             self._accept(body, await plugin.enqueue({"n": body}))
         except (StoreError, TenureError):
@@ -297,8 +294,8 @@ class Scenario:
 
 
 class QueueTrouble:
-    """What harms a queue in particular: entries of the log that land late, readers that stand still for long, and
-    workers that leave politely and come back, as in a deployment."""
+    """What harms a queue in particular: entries of the log that land late, most of all when another leads already,
+    readers that stand still for long, and workers that leave politely and come back, as in a deployment."""
 
     def __init__(self, cluster: SimulatedCluster, scenario: Scenario, random: Random, ends_at: float) -> None:
         self.hit: Counter[str] = Counter()
@@ -306,9 +303,11 @@ class QueueTrouble:
         self._scenario = scenario
         self._random = random
         self._leaving = Random(f"{cluster.world.seed}/leaving")
+        self._overtaking = Random(f"{cluster.world.seed}/overtaking")
         self._ends_at = ends_at
         self._later(random.uniform(5, 15), self._next)
         self._later(self._leaving.uniform(10, 60), self._leave)
+        self._later(self._overtaking.uniform(5, 40), self._overtake)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         world = self._cluster.world
@@ -320,8 +319,8 @@ class QueueTrouble:
         leaders = self._cluster.leaders()
         if self._random.random() < 0.6 and leaders:
             network, leader = self._cluster.network, leaders[0]
-            network.change(leader, late_landing=0.4, late_seconds=LATE_SECONDS)
-            self._later(self._random.uniform(0.5, 3.0), lambda: network.change(leader, late_landing=0.003))
+            network.change(leader, **_held_up(0.4, LATE_SECONDS))
+            self._later(self._random.uniform(0.5, 3.0), lambda: network.reset(leader))
             self.hit["late-entries"] += 1
             return
         others = [worker for worker in self._cluster.workers.values() if worker.host.alive and not worker.is_leader()]
@@ -337,3 +336,27 @@ class QueueTrouble:
             worker = self._leaving.choice(live)
             worker.host.start(self._scenario.restart(worker))
             self.hit["leave"] += 1
+
+    def _overtake(self) -> None:
+        """A leader stands still, and its last writes land when its successor is about to begin."""
+        random, network = self._overtaking, self._cluster.network
+        self._later(random.uniform(20, 50), self._overtake)
+        leaders = self._cluster.leaders()
+        if not leaders:
+            return
+        worker, lease = self._cluster.workers[leaders[0]], self._cluster.config.lease_timeout
+        network.change(worker.name, **_held_up(0.9, min(LATE_SECONDS, 2.5 * lease)))
+
+        def stand_still() -> None:
+            network.reset(worker.name)
+            if worker.host.alive:
+                worker.host.freeze(random.uniform(1.5, 3.0) * lease)
+
+        self._later(random.uniform(0.3, 1.5), stand_still)
+        self.hit["overtaken"] += 1
+
+
+def _held_up(share: float, seconds: float) -> dict[str, float]:
+    """Conditions under which writes land late, and which leave room for no other fault."""
+    others = ("lost_request", "lost_reply", "repeated", "slow_request", "slow_reply", "server_error")
+    return {**dict.fromkeys(others, 0.0), "late_landing": share, "late_seconds": seconds}

@@ -349,7 +349,9 @@ class Judge:
                 return
             if other.place not in held:
                 where = f"in ticket {other.ticket}" if other.ticket else other.state
-                self._report("order", f"ticket {ticket} has {mail.id} of {mail.key}, and {other.id} before it is {where}")
+                self._report(
+                    "order", f"ticket {ticket} has {mail.id} of {mail.key}, and {other.id} before it is {where}"
+                )
                 return
 
     # Told by the processes
@@ -513,10 +515,13 @@ class Judge:
             assert isinstance(machine, QueueMachine)
             said = _standing(machine)
             booked = {
-                what: {mail.place for mail in self._mail.values() if mail.state == what} for what in (WAITING, OUT, DEAD)
+                what: {mail.place for mail in self._mail.values() if mail.state == what}
+                for what in (WAITING, OUT, DEAD)
             }
             if state.seq == max(self.entries) and said != booked:
-                wrong = [f"{what}: {sorted(said[what] ^ booked[what])[:3]}" for what in said if said[what] != booked[what]]
+                wrong = [
+                    f"{what}: {sorted(said[what] ^ booked[what])[:3]}" for what in said if said[what] != booked[what]
+                ]
                 self._report("state", f"{source} add up to another state than the book: {'; '.join(wrong)}")
             for place, letter in machine.dead.items():
                 mail = self._mail.get(place)

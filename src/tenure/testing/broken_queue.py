@@ -19,6 +19,8 @@ from tenure.ledger.producer import Lot, Producer, Receipt
 from tenure.ledger.producers import Producers, Verdict
 from tenure.ledger.records import LogEntry
 from tenure.plugins.queue.clerk import QueueClerk
+from tenure.plugins.queue.state import KeyQueue, QueueMachine, Run
+from tenure.plugins.queue.worker import QueueWorker
 from tenure.store import Store
 from tenure.testing.broken import Patch, Variant
 
@@ -94,6 +96,65 @@ def _forgets_early() -> list[Patch]:
     return [(Producers, "silent", hasty)]
 
 
+def _ignores_deduplication() -> list[Patch]:
+    def all_of_them(self: QueueClerk, low: int, high: int, *arguments: Any) -> list[tuple[int, int]]:
+        return [(low, high)]
+
+    return [(QueueClerk, "_distinct", all_of_them)]
+
+
+def _keys_at_once() -> list[Patch]:
+    offered = QueueMachine._offered
+
+    def generous(self: QueueMachine, key: str, queue: KeyQueue, *arguments: Any) -> list[Run]:
+        under_way, queue.in_flight = queue.in_flight, 0
+        try:
+            return offered(self, key, queue, *arguments)
+        finally:
+            queue.in_flight = under_way
+
+    return [(QueueMachine, "_offered", generous)]
+
+
+def _deadline_from_sight() -> list[Patch]:
+    heed = QueueWorker._heed
+
+    def late(self: QueueWorker, entry: LogEntry, base: Any) -> None:
+        heed(self, entry, self.clock.read())
+
+    return [(QueueWorker, "_heed", late)]
+
+
+def _settles_afterwards() -> list[Patch]:
+    async def hasty(self: QueueWorker, hand: Any, groups: Any) -> None:
+        self._make_ready(groups)
+
+    return [(QueueWorker, "_settle_first", hasty)]
+
+
+def _buries_without_history() -> list[Patch]:
+    die = QueueMachine._die
+
+    def forgetful(self: QueueMachine, run: Run, *arguments: Any) -> None:
+        die(self, run, *arguments)
+        self.dead[run.segment, run.low].history.clear()
+
+    return [(QueueMachine, "_die", forgetful)]
+
+
+def _ignores_pause() -> list[Patch]:
+    give_out = QueueClerk._give_out
+
+    def busy(self: QueueClerk, *arguments: Any) -> None:
+        paused, self.machine.paused = self.machine.paused, False
+        try:
+            give_out(self, *arguments)
+        finally:
+            self.machine.paused = paused
+
+    return [(QueueClerk, "_give_out", busy)]
+
+
 QUEUE_VARIANTS = (
     Variant("folding-not-idempotent", "a batch that was folded is folded again", _folding_not_idempotent),
     Variant("trusts-one-404", "a new leader takes one missing entry for the end of the log", _trusts_one_404),
@@ -102,4 +163,10 @@ QUEUE_VARIANTS = (
     Variant("acks-before-created", "enqueue returns before the store has answered", _acks_before_created),
     Variant("expires-without-sweep", "tickets lapse though reports may lie in the inbox", _expires_without_sweep),
     Variant("forgets-early", "producers are forgotten at once", _forgets_early),
+    Variant("ignores-deduplication", "what has a deduplication key is folded each time", _ignores_deduplication),
+    Variant("keys-at-once", "an ordering key is given out again while a ticket has it", _keys_at_once),
+    Variant("deadline-from-sight", "a worker counts its time from when it sees a ticket", _deadline_from_sight),
+    Variant("settles-afterwards", "at most once: what is handled is settled after it", _settles_afterwards),
+    Variant("buries-without-history", "a dead letter does not say what happened to it", _buries_without_history),
+    Variant("ignores-pause", "tickets are published while the queue is paused", _ignores_pause),
 )
