@@ -50,12 +50,13 @@ def redelivery_bound(settings: QueueSettings, config: CoordinatorConfig, *, lead
     sees that with its next poll. A leader that comes to office meanwhile gives the newest tickets their whole time
     again, from its own first entry on: so a failover is added, and the clock of a second process.
     """
+    longest = settings.visibility_timeout
     bound = (
-        settings.visibility_timeout * (1 + config.drift)
+        longest * (1 + config.drift)
         + settings.margin
         + _CLOCK_ERROR
-        + max(settings.tick_interval, settings.load_interval)
-        + max(settings.poll_interval, 3600 / settings.idle_budget)
+        + max(settings.tick_interval, settings.load_interval, min(7200 / settings.idle_budget, longest / 8))
+        + max(settings.poll_interval, min(7200 / settings.idle_budget, longest / 4))
         + _REQUESTS * config.request_timeout_seconds
     )
     return bound + config.worst_case_failover() + _CLOCK_ERROR if leader_died else bound

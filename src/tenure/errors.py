@@ -124,6 +124,10 @@ class LedgerDamaged(LedgerError):
     """The log or a snapshot is not what was written."""
 
 
+class TicketLost(LedgerError):
+    """The time for a message is over: it may be with another worker by now. Stop, and write nothing more for it."""
+
+
 class LedgerHalted(LedgerError):
     """An entry cannot be applied by this process, or the log cannot be continued."""
 

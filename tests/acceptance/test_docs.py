@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import tenure
@@ -289,3 +290,30 @@ def test_the_commands_of_the_queue(tmp_path: Path) -> None:
     finally:
         for worker in workers:
             worker.kill()
+
+
+class Order(msgspec.Struct):
+    order: int
+    note: str = "none"
+
+
+async def test_bodies_that_do_not_fit_the_code(tmp_path: Path) -> None:
+    """The table of a rolling deploy in docs/queue.md."""
+    seen: list[Any] = []
+    async with asyncio.timeout(PATIENCE), tenure.Database(tmp_path.as_uri()) as db:
+        strict = await db.use_plugin(tenure.S3QueuePlugin("strict", schema=Order))
+        loose = await db.use_plugin(tenure.S3QueuePlugin("loose", max_attempts=2, backoff=0.01))
+        strict.on_message(lambda message: seen.append(message.body), blocking="inline")
+        loose.on_message(lambda message: seen.append(message.body["order"]), blocking="inline")
+        await strict.enqueue_many([{"order": 1}, {"order": 2, "new": True}, {"number": 3}, {"order": "four"}])
+        await loose.enqueue_many([{"order": 5, "new": True}, {"number": 6}])
+        while len(await strict.dead_letters()) < 2 or len(await loose.dead_letters()) < 1:
+            await asyncio.sleep(0.05)
+        refused = await strict.dead_letters()
+        (failed,) = await loose.dead_letters()
+    assert sorted(map(str, seen)) == sorted(map(str, [Order(1), Order(2), 5]))
+    assert [letter.body for letter in refused] == [{"number": 3}, {"order": "four"}]
+    for letter in refused:
+        assert (letter.attempts, letter.reason) == (1, "refused")
+        assert "its body cannot be read" in letter.history[-1]["error"]
+    assert (failed.attempts, failed.reason, failed.history[-1]["error"]) == (2, "failed 2 times", "KeyError: 'order'")

@@ -182,6 +182,7 @@ class Scene:
         return machine
 
 
+@pytest.mark.req("SQ-1")
 @pytest.mark.parametrize("seed", [3, 4, 21, 117, 136, 159])
 def test_acknowledged_once_and_in_order(seed: int) -> None:
     scene = Scene(seed)

@@ -38,6 +38,8 @@ INBOX = FOLDER + "inbox/"
 class Lease:
     """A leadership, which ends when the test says so."""
 
+    namespace = "default"
+
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.valid = True

@@ -66,6 +66,7 @@ class Gate:
 
 
 class TestTogether:
+    @pytest.mark.req("SQ-1")
     async def test_it_is_durable_when_it_returns(self, ledger: Ledger) -> None:
         producer = producer_of(ledger)
         receipt = await producer.submit("a", 10)
@@ -430,6 +431,7 @@ class TestEnd:
             future.cancel()
 
 
+@pytest.mark.req("SQ-1")
 @given(st.data())
 @settings(max_examples=100)
 def test_what_was_acknowledged_is_folded_once_and_what_was_not_at_most_once(data: st.DataObject) -> None:

@@ -172,6 +172,7 @@ class TestOrderingKeys:
         assert len(desk.machine.dead) == 3
         assert not desk.machine.keys
 
+    @pytest.mark.req("SQ-3")
     @given(st.integers(2, 5), st.lists(st.integers(0, 3), max_size=20), st.sampled_from(list(Ordering)))
     def test_no_more_of_a_key_are_out_than_it_may_have(self, limit: int, fates: list[int], ordering: Ordering) -> None:
         desk = Desk(key_concurrency=limit, ordering=ordering, backoff=0.5, max_attempts=4)
@@ -237,6 +238,7 @@ class TestOrderingKeys:
         assert not desk.machine.keys
 
 
+@pytest.mark.req("SQ-3")
 class TestPriorities:
     @given(
         st.lists(
@@ -320,6 +322,7 @@ class TestLimits:
             # Who has less than another could have taken no more.
             assert quota == rooms[uid] or quota >= max(quotas.values()) - 1
 
+    @pytest.mark.req("SQ-2")
     @settings(max_examples=100)
     @given(
         st.lists(st.integers(1, 40), min_size=1, max_size=6),
@@ -428,6 +431,7 @@ class TestLimits:
             desk.wait(0.25)
         assert 9 <= desk.machine.in_flight_count <= 10
 
+    @pytest.mark.req("SQ-3")
     def test_a_paused_queue_gives_nothing_and_takes_reports(self) -> None:
         desk = Desk()
         desk.put(10)
@@ -549,6 +553,7 @@ class TestWorkers:
         assert desk.machine.ready_count == 2
         assert first.id not in desk.machine.tickets
 
+    @pytest.mark.req("SQ-2")
     def test_a_report_of_somebody_else_or_too_late_counts_for_nothing(self) -> None:
         desk = Desk(visibility_timeout=1.0, presence=1000.0)
         desk.join("w")
@@ -569,6 +574,7 @@ class TestWorkers:
 
 
 class TestDeadlines:
+    @pytest.mark.req("SQ-3")
     def test_a_ticket_lapses_only_by_a_sweep_that_began_after_its_deadline_and_the_margin(self) -> None:
         desk = Desk(visibility_timeout=10.0, margin=3.0)
         desk.join()
@@ -768,6 +774,7 @@ class TestFailures:
             deaths.append(len(desk.machine.dead))
         assert deaths == [1, 1, 2, 2]
 
+    @pytest.mark.req("SQ-3")
     @given(st.integers(1, 60), st.floats(0, 86_400), st.floats(0, 30 * 86_400))
     def test_backoff_grows_up_to_its_limit(self, attempt: int, backoff: float, longest: float) -> None:
         clerk = Desk(backoff=backoff, max_backoff=longest).clerk
@@ -775,6 +782,7 @@ class TestFailures:
         for _ in range(5):
             assert most * 500 - 1 <= clerk._backoff_ms(attempt) <= most * 1000 + 1
 
+    @pytest.mark.req("SQ-3")
     def test_redriven_letters_begin_anew_at_the_end(self) -> None:
         desk = Desk(max_attempts=1)
         desk.send([(2, Options(key="k")), (2, None)])
@@ -819,6 +827,7 @@ class TestFailures:
         assert not desk.machine.segments
         assert desk.machine.totals.purged == 3
 
+    @pytest.mark.req("SQ-3")
     def test_what_is_given_back_was_not_an_attempt_and_is_given_at_once(self) -> None:
         desk = Desk(backoff=0.1)
         desk.put(1)
@@ -844,6 +853,7 @@ class TestFailures:
         assert desk.tick() is None
 
 
+@pytest.mark.req("SQ-3")
 class TestDeduplication:
     @given(
         st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.sampled_from([0.0, 0.4, 1.1])), max_size=30)
@@ -900,6 +910,7 @@ class TestDeduplication:
         assert desk.machine.ready_count == 1
 
 
+@pytest.mark.req("SQ-3")
 class TestDelays:
     def test_a_message_is_given_when_it_is_due_and_not_before(self) -> None:
         desk = Desk()
@@ -969,6 +980,7 @@ def big(count: int, kind: str) -> Desk:
 
 
 class TestGrowth:
+    @pytest.mark.req("SQ-4")
     @pytest.mark.parametrize("kind", ["plain", "apart", "delayed", "keys", "one key"])
     def test_a_message_that_waits_costs_less_than_a_kilobyte(self, kind: str) -> None:
         count = 5000
@@ -990,6 +1002,7 @@ class TestGrowth:
         finally:
             tracemalloc.stop()
 
+    @pytest.mark.req("SQ-4")
     @pytest.mark.parametrize("kind", ["plain", "apart", "keys", "one key"])
     def test_a_decision_costs_the_same_however_many_wait(self, kind: str) -> None:
         """Counted in calls, not in time: a busy machine is no defect."""

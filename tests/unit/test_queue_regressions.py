@@ -15,14 +15,14 @@ import msgspec
 import pytest
 
 from tenure.election.records import encode
-from tenure.errors import SchemaTooNew, StoreError, StoreUnavailable
+from tenure.errors import SchemaTooNew, StoreError, StoreUnavailable, TicketLost
 from tenure.ledger import LedgerConfig, LogEntry
 from tenure.ledger import follower as follower_module
 from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.ledger.layout import log_key
 from tenure.plugins.queue import Message
 from tenure.plugins.queue.wire import Failure, Outcome
-from tenure.plugins.queue.worker import TicketLost, _called
+from tenure.plugins.queue.worker import _called
 from tenure.testing.machine import EPOCH_SECONDS
 from tests.unit.queue_rig import FOLDER, LOG, Rig
 from tests.unit.queues import Desk, messages_of

@@ -285,6 +285,7 @@ def test_snapshots_hold_all_that_is_there() -> None:
         QueueMachine().restore(damaged[:-1])
 
 
+@pytest.mark.req("SQ-3")
 def test_a_purge_leaves_what_workers_hold_and_the_dead() -> None:
     desk = Desk(max_attempts=1)
     desk.join(capacity=2)

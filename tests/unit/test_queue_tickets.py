@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tenure import CoordinatorConfig, Database
+from tenure.coordinator.events import PluginEvent
 from tenure.election.records import encode
 from tenure.ledger import LogEntry
 from tenure.ledger.layout import log_key
@@ -52,7 +53,7 @@ def test_each_takes_the_tickets_that_are_meant_for_it_and_reports_many_messages_
 async def test_who_listens_is_told_of_tickets() -> None:
     async with Database("memory://tickets") as db:
         queue = S3QueuePlugin("jobs", config=CoordinatorConfig.fast())
-        told: asyncio.Queue[TicketsPublished] = asyncio.Queue()
+        told: asyncio.Queue[PluginEvent] = asyncio.Queue()
         handled: asyncio.Queue[int] = asyncio.Queue()
 
         @queue.handler
@@ -63,8 +64,10 @@ async def test_who_listens_is_told_of_tickets() -> None:
         queue.on("plg:s3-queue:tickets-published", told.put_nowait)
         await queue.enqueue("job")
         event = await asyncio.wait_for(told.get(), 60)
-        assert (event.tickets, event.messages) == (1, 1)
-        assert await asyncio.wait_for(handled.get(), 60) == event.seq
+        published = event.event
+        assert isinstance(published, TicketsPublished)
+        assert (published.tickets, published.messages) == (1, 1)
+        assert await asyncio.wait_for(handled.get(), 60) == published.seq
 
 
 @pytest.mark.req("SQ-2")

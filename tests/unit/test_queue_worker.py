@@ -280,3 +280,141 @@ async def test_how_much_idling_costs_is_told(tmp_path: Path) -> None:
         while queue.idle_requests_per_hour == 0:
             assert SYSTEM_CLOCK.read().leader_elapsed(began) < 60
             await SYSTEM_CLOCK.sleep(0.05)
+
+
+async def test_without_a_ledger_of_its_own_it_follows_the_lease(tmp_path: Path) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        config = CoordinatorConfig(lease_timeout=90, heartbeat_interval=10)
+        queue = await db.use_plugin(S3QueuePlugin("jobs", config=config))
+        assert queue._ledger.trim_delay == 180
+
+
+async def test_a_handler_that_is_registered_as_everything_ends(tmp_path: Path) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        queue = await db.use_plugin(S3QueuePlugin("jobs"))
+        before = asyncio.all_tasks()
+        queue.on_message(exit_at_once)
+    assert queue.worker is None
+    assert not asyncio.all_tasks() - before
+
+
+async def test_who_leaves_last_has_said_what_it_did(tmp_path: Path) -> None:
+    handled = asyncio.Event()
+    async with Database(f"file://{tmp_path}") as db:
+        queue = S3QueuePlugin("jobs")
+
+        @queue.handler
+        async def handle(message: Message) -> None:
+            handled.set()
+
+        await db.use_plugin(queue)
+        await queue.enqueue("job")
+        async with asyncio.timeout(60):
+            await handled.wait()
+    async with Database(f"file://{tmp_path}") as db:
+        looks = await db.use_plugin(S3QueuePlugin("jobs", producer_only=True))
+        stats = await looks.stats()
+        assert (stats.done, stats.in_flight, stats.workers) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda queue: queue.result("id"), "result_retention is 0, and this queue keeps no results"),
+        (lambda queue: queue.redrive("nonsense"), "'nonsense' names no dead letter"),
+        (lambda queue: queue.purge_dead("a:1", "a:x"), "'a:x' names no dead letter"),
+        (lambda queue: queue.redrive(*["a:1"] * 10_001), "10,001 dead letters are named: give at most 10,000"),
+        (lambda queue: queue.enqueue(1, visibility_timeout=8 * 86_400), "give half a second to seven days"),
+    ],
+)
+async def test_what_cannot_be_is_refused_at_once(tmp_path: Path, call: Any, says: str) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        queue = await db.use_plugin(S3QueuePlugin("jobs", producer_only=True))
+        with pytest.raises(ConfigError, match=says):
+            await call(queue)
+
+
+async def test_a_name_that_contradicts_the_resource_is_refused(tmp_path: Path) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        with pytest.raises(ConfigError, match="name is 'b' and resource is 'a': leave the name out"):
+            await db.use_plugin(S3QueuePlugin("a"), name="b")
+
+
+async def test_a_producer_does_not_handle(tmp_path: Path) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        queue = S3QueuePlugin("jobs", producer_only=True)
+        queue.on_message(exit_at_once)
+        with pytest.raises(ConfigError, match="has a handler, and producer_only=True"):
+            await db.use_plugin(queue)
+
+
+class TestSlowHandlers:
+    def test_no_more_is_held_than_can_be_begun_in_time(self) -> None:
+        with Rig(visibility_timeout=3.0, margin=0.3, max_attempts=2) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+                await worker.host.clock.sleep(1.0)
+
+            worker = rig.work(handle, concurrency=1)
+            rig.enqueue(1.0, client, *range(30))
+            rig.run(60.0)
+            assert rig.handled == list(range(30))
+            assert leader.machine.totals.lapsed == 0
+
+    def test_what_will_not_be_begun_in_time_is_given_back_in_time(self) -> None:
+        with Rig(visibility_timeout=10.0, max_attempts=2) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def hang(message: Message) -> None:
+                rig.handled.append(message.body)
+                await slow.host.clock.sleep(8.0)
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+
+            slow = rig.work(hang, "slow", concurrency=1, prefetch=20)
+            rig.enqueue(1.0, client, *range(20))
+            rig.world.call_at(5.0, lambda: rig.work(handle, "quick"))
+            rig.run(60.0)
+            machine = leader.machine
+            assert machine.totals.done == 20
+            assert not machine.dead
+            assert machine.totals.lapsed == len(rig.handled) - 20 <= 3, "only what was begun, and took too long"
+
+
+def test_a_queue_belongs_to_the_leaders_of_one_namespace() -> None:
+    with Rig() as rig:
+        first = rig.lead()
+        client = rig.client()
+        rig.enqueue(1.0, client, "job")
+        rig.run(5.0)
+        first.lease.valid = False
+        rig.run(10.0)
+        second = rig.lead(epoch=2, name="another")
+        second.lease.namespace = "other"
+        rig.run(20.0)
+        assert second.leading.halted == (
+            "the leaders of namespace 'default' decide here, and this process belongs to 'other': give it that "
+            "namespace, or a name of its own to what it works on"
+        )
+
+
+async def test_a_leader_that_does_not_have_the_queue_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = CoordinatorConfig.fast()
+    async with Database(f"file://{tmp_path}", worker_id="busy-elsewhere") as one:
+        await one.use_plugin(S3QueuePlugin("a", config=config))
+        coordinator = await one.get_global_coordinator("default")
+        async with asyncio.timeout(60):
+            while not coordinator.is_leader():
+                await SYSTEM_CLOCK.sleep(0.05)
+        async with Database(f"file://{tmp_path}", worker_id="alone") as two:
+            queue = await two.use_plugin(S3QueuePlugin("b", config=config))
+            told = asyncio.Event()
+            queue.on("plg:s3-queue:not-led", lambda event: told.set())
+            async with asyncio.timeout(60):
+                await told.wait()
+    assert "'busy-elsewhere' leads namespace 'default' and does not work on the queue 'b'" in caplog.text

@@ -1,4 +1,4 @@
-"""Tenure for threads and scripts: the same leadership, locks and records, without `async`.
+"""Tenure for threads and scripts: the same leadership, locks, records and queues, without `async`.
 
     with tenure.blocking.lead("s3://bucket/app") as leader:
         while work_to_do():
@@ -23,6 +23,7 @@ from tenure.blocking.coordinator import Coordinator, Subscription
 from tenure.blocking.database import Database, lead, terms
 from tenure.blocking.leading import Leader, Leadership, Loss
 from tenure.blocking.lock import Held, Lock
+from tenure.blocking.queue import Queue
 from tenure.blocking.resource import Resource
 from tenure.errors import LeadershipLost, LeadershipTimeout
 
@@ -36,6 +37,7 @@ __all__ = [
     "LeadershipTimeout",
     "Lock",
     "Loss",
+    "Queue",
     "Resource",
     "Subscription",
     "lead",

@@ -192,7 +192,7 @@ class Coordinator:
         Such handlers share one thread: a slow one delays the others. They may use the blocking API.
         """
         self._portal.check()
-        return _without_loop(lambda: self._service.on(name, handler))
+        return without_loop(lambda: self._service.on(name, handler))
 
     def off(self, name: str, handler: Handler) -> bool:
         """End every subscription of `handler` to `name`. False: there was none."""
@@ -207,7 +207,7 @@ class Coordinator:
             )
 
 
-def _without_loop(work: Callable[[], T]) -> T:
+def without_loop(work: Callable[[], T]) -> T:
     """Handlers belong on a thread, also if they are registered in a notebook, where a loop runs."""
     try:
         asyncio.get_running_loop()

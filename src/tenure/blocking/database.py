@@ -20,13 +20,15 @@ from tenure.blocking.coordinator import Coordinator
 from tenure.blocking.leading import Leader, OnLost, Overrun
 from tenure.blocking.lock import Lock
 from tenure.blocking.portal import Portal
+from tenure.blocking.queue import Queue
 from tenure.blocking.resource import Resource
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.fenced import FencedValue
 from tenure.coordinator.hooks import HookOverrun
 from tenure.coordinator.lock.lock import DEFAULT_TTL
-from tenure.errors import CoordinationError, ForkedProcess, InvalidUrl, TenureError
+from tenure.errors import ConfigError, CoordinationError, ForkedProcess, InvalidUrl, TenureError
+from tenure.plugins.queue import S3QueuePlugin
 from tenure.store import Usage
 from tenure.store.opening import DEFAULT_TIMEOUT
 
@@ -143,6 +145,21 @@ class Database:
             return self._database.resource(name, schema, reuse_ids=reuse_ids)
 
         return Resource(portal, portal.call(make))
+
+    def use_plugin(self, plugin: S3QueuePlugin, name: str | None = None) -> Queue:
+        """Start the plugin of a queue, and give that queue for threads.
+
+            queue = db.use_plugin(S3QueuePlugin("emails", producer_only=True))
+            queue.enqueue({"to": "ada@example.org"})
+
+        Use what it gives, and no longer the plugin, whose methods are async. Other plugins have no twin for threads.
+        """
+        if not isinstance(plugin, S3QueuePlugin):
+            raise ConfigError(
+                f"{plugin!r} cannot be used by threads: give an S3QueuePlugin; other plugins are for tenure.Database"
+            )
+        portal = self._connected()
+        return Queue(portal, portal.call(lambda: self._database.use_plugin(plugin, name)))
 
     def lock(
         self,

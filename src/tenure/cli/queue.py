@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 import click
 
-from tenure.cli import queue_change, queue_look, queue_work
+from tenure.cli import queue_change, queue_list, queue_look, queue_work
 
 
 class _Commands(click.Group):
@@ -49,6 +49,7 @@ for each in (queue_look.dead_list, queue_look.dead_show, queue_change.dead_redri
 _COMMANDS: tuple[click.Command, ...] = (
     queue_change.create,
     queue_change.put,
+    queue_list.list_queues,
     queue_look.peek,
     queue_look.stats,
     dead,

@@ -24,6 +24,7 @@ from tenure.cli.place import placed
 from tenure.cli.queue_look import AS_JSON, find_letters
 from tenure.cli.queue_place import (
     QueueCommand,
+    Whole,
     ensure_there,
     named,
     open_queue,
@@ -203,10 +204,10 @@ class Form(enum.Enum):
 )
 @click.option("--json-lines", is_flag=True, help="Each line of standard input is a message, as JSON.")
 @click.option("--delay", type=between(0, MAX_DELAY_MS / 1000), default="0s", help="Not before so long from now.")
-@click.option("--priority", type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), default=0, help="Higher comes first.")
+@click.option("--priority", type=Whole(-MAX_PRIORITY, MAX_PRIORITY), default=0, help="Higher comes first.")
 @click.option("--dedup-key", help="Dropped if one with this key was added within the queue's window.")
 @click.option("--ordering-key", help="Those with the same key are handled one at a time, in order.")
-@click.option("--max-attempts", type=click.IntRange(1, MAX_ATTEMPTS), help="Then it is dead.  [default: the queue's]")
+@click.option("--max-attempts", type=Whole(1, MAX_ATTEMPTS), help="Then it is dead.  [default: the queue's]")
 @click.option("--visibility", type=between(0.5, 7 * 86400), help="How long a handler has.  [default: the queue's]")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @AS_JSON

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from tenure.cli.durations import between
-from tenure.cli.queue_place import QueueCommand, ensure_there, open_queue, queued, read_on, say_no, unread
+from tenure.cli.queue_place import QueueCommand, Whole, ensure_there, open_queue, queued, read_on, say_no, unread
 from tenure.cli.running import run_until_stopped
 from tenure.cli.text import console_for_output, json_text, marked, printable, show_json
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
@@ -237,7 +237,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 @click.command(cls=QueueCommand, short_help="Show the first messages that wait.")
 @queued
-@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most so many.")
+@click.option("--limit", type=Whole(1, 1000), default=10, show_default=True, help="At most so many.")
 @AS_JSON
 def peek(url: str, name: str, limit: int, as_json: bool) -> int:
     """Show the first messages of the queue NAME at URL that wait for a worker, without taking them.
@@ -357,7 +357,7 @@ def _time(at_ms: int) -> str:
 
 @click.command("list", cls=QueueCommand, short_help="List them, oldest first.")
 @queued
-@click.option("--limit", type=click.IntRange(1, MAX_DEAD_SEARCHED), default=100, show_default=True)
+@click.option("--limit", type=Whole(1, MAX_DEAD_SEARCHED), default=100, show_default=True)
 @AS_JSON
 def dead_list(url: str, name: str, limit: int, as_json: bool) -> int:
     """List the dead letters of the queue NAME at URL, those that died first at the top. Only reads.

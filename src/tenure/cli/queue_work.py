@@ -20,7 +20,7 @@ import click
 
 from tenure.cli.durations import between
 from tenure.cli.place import placed
-from tenure.cli.queue_place import QueueCommand, named
+from tenure.cli.queue_place import QueueCommand, Whole, named
 from tenure.cli.settings import Refusal
 from tenure.cli.text import json_text, printable
 from tenure.cli.timing import config_from, timed
@@ -63,13 +63,13 @@ Told = Callable[..., None]
 @click.option("--worker-id", envvar="TENURE_WORKER_ID", help="The name of this process.  [default: made up]")
 @click.option(
     "--concurrency",
-    type=click.IntRange(1, MAX_CONCURRENCY),
+    type=Whole(1, MAX_CONCURRENCY),
     default=10,
     show_default=True,
     help="Calls of HANDLER at once.",
 )
-@click.option("--batch", type=click.IntRange(1, 10_000), help="HANDLER takes a list of up to so many messages.")
-@click.option("--prefetch", type=click.IntRange(1, 100_000), help="Messages held at once.  [default: as it goes]")
+@click.option("--batch", type=Whole(1, 10_000), help="HANDLER takes a list of up to so many messages.")
+@click.option("--prefetch", type=Whole(1, 100_000), help="Messages held at once.  [default: as it goes]")
 @click.option(
     "--blocking",
     type=click.Choice([each.value for each in Blocking]),
@@ -313,7 +313,8 @@ class _Session:
         assert isinstance(told, PluginEvent)
         event = told.event
         if isinstance(event, LeadingBegan):
-            sentence = f"this process decides on the queue, epoch {event.epoch}: {event.ready} ready"
+            # What it says is ready leaves out the inbox, which it has not read yet.
+            sentence = f"this process leads, and decides on the queue, epoch {event.epoch}"
             self._tell("leading", sentence, epoch=event.epoch, seq=event.seq, ready=event.ready)
         elif isinstance(event, MessagesDead):
             sentence = f"dead letters: {event.messages} more; {event.reason}"

@@ -166,6 +166,10 @@ def _value(name: str, value: Any, in_file: bool) -> Any:
         raise ConfigError(f"{name} is not set in this way: use {instead}")
     types = _types()
     if name not in types:
+        from tenure.plugins.queue import QueueSettings  # which `run` and `plan` have no use for
+
+        if name in QueueSettings.__struct_fields__:
+            raise ConfigError(f"{name} is a setting of the queue, and not of its election: `tenure queue create --set`")
         close = _nearest(name, types)
         raise ConfigError(
             f"{name[:_MAX_SHOWN]} is no setting of CoordinatorConfig{f': did you mean {close}?' if close else ''}"

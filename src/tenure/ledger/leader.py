@@ -153,6 +153,7 @@ class LedgerTerm:
         draw_id: NewId,
         now: Callable[[], Awaitable[float]],
         uncertainty: Callable[[], float] = lambda: 0.0,
+        namespace: str = "",
     ) -> None:
         """`now`: the store's clock, in seconds since 1970; `uncertainty`: by how many seconds it may be off by now."""
         self._store = store
@@ -163,6 +164,7 @@ class LedgerTerm:
         self._draw_id = draw_id
         self._now = now
         self._uncertainty = uncertainty
+        self._namespace = namespace
         self._sweep_doubt_ms = 0
         self.state = LedgerState(clerk.machine)
         self._inbox = InboxSweep(store, config.objects_per_tick)
@@ -205,6 +207,12 @@ class LedgerTerm:
         """Catch up, and write the entry that voids whatever a former leader may still send (L-3)."""
         while True:
             await catch_up(self._store, self.state, self._lead)
+            if self.state.namespace != self._namespace and self.state.namespace:
+                # Two elections have two leaders, and epochs that cannot be compared.
+                raise LedgerHalted(
+                    f"the leaders of namespace {self.state.namespace!r} decide here, and this process belongs to "
+                    f"{self._namespace!r}: give it that namespace, or a name of its own to what it works on"
+                )
             if self.state.epoch > self._lead.epoch:
                 raise LedgerHalted(
                     f"the log knows epoch {self.state.epoch}, and this leader has epoch {self._lead.epoch}: the "
@@ -520,6 +528,7 @@ class LedgerTerm:
             fields["machine"] = self.state.machine.version
             fields["time_ms"] = max(self.state.time_ms, int(await self._now() * 1000))
             fields["doubt_ms"] = self._doubt_ms()
+            fields["namespace"] = self._namespace
 
         def compose(write_id: str) -> LogEntry:
             return LogEntry(write_id=write_id, seq=seq, epoch=self._lead.epoch, **fields)

@@ -53,7 +53,7 @@ class _Frame(msgspec.Struct, frozen=True, rename="camel"):
     horizon: int
     machine: int
     producers: dict[str, Remembered]
-    last_kind_epoch: int = 0
+    namespace: str = ""
 
 
 class LedgerState:
@@ -68,6 +68,8 @@ class LedgerState:
         self.time_ms = 0
         self.machine_version = 0
         """Of the leader that began the newest term."""
+        self.namespace = ""
+        """Whose election decides who leads this ledger; empty: that was never said."""
         self.voids = 0
         self.restored = 0
         """The entry whose snapshot this began with."""
@@ -100,6 +102,7 @@ class LedgerState:
         if entry.epoch > self.epoch or entry.kind is Kind.TERM:
             self.epoch = entry.epoch
             self.machine_version = entry.machine or self.machine_version
+            self.namespace = entry.namespace or self.namespace
             try:
                 self.machine.began(stamp)
             except Exception as error:
@@ -123,6 +126,7 @@ class LedgerState:
             self.producers.horizon,
             self.machine.version,
             self.producers.snapshot(),
+            self.namespace,
         )
         return [msgspec.json.encode(frame), *self.machine.snapshot()]
 
@@ -143,6 +147,6 @@ class LedgerState:
             raise LedgerHalted(f"the snapshot of entry {frame.seq} could not be restored: {error!r}") from error
         self.producers.restore(frame.producers, frame.horizon)
         self.seq, self.epoch, self.time_ms = frame.seq, frame.epoch, frame.time_ms
-        self.machine_version = frame.machine
+        self.machine_version, self.namespace = frame.machine, frame.namespace
         self.restored = frame.seq
         return None

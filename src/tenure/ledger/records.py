@@ -14,6 +14,7 @@ from tenure.ledger.layout import MAX_SEQ
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
 NOTHING = msgspec.Raw(b"null")
+MAX_NAMESPACE = 200
 
 
 class Kind(enum.Enum):
@@ -40,7 +41,9 @@ class LogEntry(Record, frozen=True, kw_only=True, rename="camel", tag_field="ten
     machine: Count = 0
     """Of a term's first entry: the version of the state machine that its leader runs ..."""
     doubt_ms: Count = 0
-    """... and by how much `time_ms` may be too early."""
+    """... by how much `time_ms` may be too early ..."""
+    namespace: Annotated[str, msgspec.Meta(max_length=MAX_NAMESPACE)] = ""
+    """... and whose election made it the leader."""
     folded: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """By producer: the numbers of the batches that this entry folds, or rejects ..."""
     skipped: dict[str, list[int]] = msgspec.field(default_factory=dict)

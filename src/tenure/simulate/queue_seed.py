@@ -43,7 +43,7 @@ def run_queue_seed(seed: int, plan: Plan) -> SeedResult:
     started = SYSTEM_CLOCK.read()
     with broken(plan.broken), _unheard(), World(seed) as world:
         random, kind = Random(f"{seed}/queue"), Kind(seed)
-        config = CoordinatorConfig.fast() if random.random() < 0.5 else CoordinatorConfig.standard()
+        config = _config(random.random())
         scenario: Scenario | None = None
 
         async def work(worker: SimulatedWorker) -> None:
@@ -100,6 +100,15 @@ def run_queue_seed(seed: int, plan: Plan) -> SeedResult:
         terms=len(checkers.terms),
         coverage=coverage,
     )
+
+
+def _config(roll: float) -> CoordinatorConfig:
+    """Short leases make for many terms, and for many requests that have nothing to do with a queue."""
+    if roll < 0.3:
+        return CoordinatorConfig.fast()
+    if roll < 0.6:
+        return CoordinatorConfig.fast().replace(lease_timeout=6.0, heartbeat_interval=1.5, heartbeat_jitter=0.3)
+    return CoordinatorConfig.standard()
 
 
 @contextlib.contextmanager

@@ -46,3 +46,11 @@ class LeadingBegan(msgspec.Struct, frozen=True):
     seq: int
     epoch: int
     ready: int
+
+
+class QueueNotLed(msgspec.Struct, frozen=True):
+    """The leader of the namespace does not have this queue: until it does, or another leads, nothing is handled."""
+
+    name: ClassVar[str] = "not-led"
+    leader: str
+    epoch: int

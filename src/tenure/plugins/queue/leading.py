@@ -70,6 +70,8 @@ class Leading:
         self.halted: str | None = None
         self._idle_tick = max(settings.tick_interval, 7200.0 / settings.idle_budget)
         self._results_swept = clock.read()
+        self._begun = self._finished = 0
+        """Ticks, for who waits for one."""
 
     @property
     def machine(self) -> QueueMachine | None:
@@ -101,6 +103,15 @@ class Leading:
                 if term is not None:
                     await term.aclose()
 
+    async def settle(self, within: float) -> None:
+        """Wait for a tick that begins after this call, if one comes in time: what was sent before is then decided."""
+        wanted, began = self._begun + 1, self._clock.read()
+        while self._finished < wanted and self.machine is not None:
+            if self._clock.read().leader_elapsed(began) >= within:
+                return
+            self._bell.set()
+            await self._clock.sleep(0.02)
+
     async def _halt(self, reason: str) -> None:
         self.halted = reason
         _log.error("a queue has halted, and is tried again in %g s: %s", HALTED_PAUSE, reason)
@@ -127,6 +138,7 @@ class Leading:
             draw_id=self._draw_id,
             now=self._time.now,
             uncertainty=lambda: self._time.uncertainty,
+            namespace=self._lead.namespace,
         )
         entry = await term.begin()
         self.clerk, self.halted = clerk, None
@@ -144,9 +156,10 @@ class Leading:
         failures = 0
         while True:
             self._bell.clear()
+            self._begun += 1
             try:
                 tick = await term.tick()
-                failures = 0
+                failures, self._finished = 0, self._begun
             except StoreError as error:  # nothing was decided
                 failures += 1
                 _log.warning("a tick of a queue failed, and is tried again: %s", error)

@@ -31,6 +31,7 @@ from tenure.plugins.queue.wire import (
 _PER_MESSAGE = 12
 """Bytes that even an empty one counts for: so many as a batch can hold must not be more than a leader reads."""
 _PER_SPAN = 64
+MAX_VISIBILITY_MS = 7 * 86_400_000
 LOT_BYTES = 1024 * 1024
 """Messages of one call are given to be written in lots of about this size: an object has a limit."""
 
@@ -123,8 +124,8 @@ def options_from(
     visibility_ms = 0
     if visibility_timeout is not None:
         visibility_ms = _milliseconds("visibility_timeout", visibility_timeout)
-        if visibility_ms < 500:
-            raise ConfigError(f"visibility_timeout is {visibility_timeout!r}: give at least half a second")
+        if not 500 <= visibility_ms <= MAX_VISIBILITY_MS:
+            raise ConfigError(f"visibility_timeout is {visibility_timeout!r}: give half a second to seven days")
     if isinstance(priority, bool) or not isinstance(priority, int) or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise ConfigError(f"priority is {priority!r}: give a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if max_attempts is not None and (

@@ -36,7 +36,9 @@ from tenure.database.time import StoreTime
 from tenure.errors import ConfigError, NotFound, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Producer, ledger_store
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
+from tenure.ledger.log import log_end, read_entry
 from tenure.plugins.queue.agreed import agreed_settings
+from tenure.plugins.queue.events import QueueNotLed
 from tenure.plugins.queue.leading import RESULTS, Leading
 from tenure.plugins.queue.looking import (
     DeadLetter,
@@ -51,6 +53,7 @@ from tenure.plugins.queue.message import BatchHandler, Handler, Message
 from tenure.plugins.queue.meter import IdleMeter
 from tenure.plugins.queue.outgoing import Outgoing, compose, encode_lots, encode_messages, options_from
 from tenure.plugins.queue.settings import MAX_CONCURRENCY, Blocking, QueueSettings, settings_from
+from tenure.plugins.queue.state import parse_ref
 from tenure.plugins.queue.wire import MAX_REFS, Command
 from tenure.plugins.queue.worker import QueueWorker
 from tenure.store import Store, Stored
@@ -61,6 +64,8 @@ H = TypeVar("H", bound=Callable[..., Any])
 CHUNK = 2000
 """Messages of one `enqueue_many` that are encoded at a time."""
 MAX_PROCESSES = 61
+LAST_TICK = 2.0
+"""Seconds that a leader which stops takes for what it said last as a worker."""
 SHUTDOWN_TIMEOUT = 20.0
 
 
@@ -92,6 +97,7 @@ class S3QueuePlugin(CoordinatorPlugin):
         self._producer_only = producer_only
         self._schema = schema
         self._shutdown_timeout = seconds("shutdown_timeout", shutdown_timeout, zero=True)
+        self._ledger_given = ledger
         self._ledger = ledger if ledger is not None else LedgerConfig()
         self._store: Store | None = None
         self._producer: Producer | None = None
@@ -99,6 +105,8 @@ class S3QueuePlugin(CoordinatorPlugin):
         self._handling: tuple[Handler | None, BatchHandler | None, dict[str, Any]] | None = None
         self._worker: QueueWorker | None = None
         self._leading: Leading | None = None
+        self._starting_worker: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._bell = asyncio.Event()
         self._alive: frozenset[str] | None = None
         self._meter = IdleMeter(SYSTEM_CLOCK)
@@ -298,6 +306,11 @@ class S3QueuePlugin(CoordinatorPlugin):
 
     async def result(self, message_id: str, *, timeout: float = 30.0) -> Any:
         """What the handler returned for a message; waits for it. Needs `result_retention`."""
+        if not self.settings.result_retention:
+            raise ConfigError(
+                "result_retention is 0, and this queue keeps no results: give it seconds, in every process or by "
+                "`tenure queue create --set result_retention=1h`"
+            )
         store, host = self._opened(), self._attached()
         began = host.clock.read()
         pause = 0.02
@@ -330,6 +343,10 @@ class S3QueuePlugin(CoordinatorPlugin):
 
     async def start(self) -> None:
         host = cast(Any, self._attached())
+        if self.name != self.resource:
+            raise ConfigError(f"name is {self.name!r} and resource is {self.resource!r}: leave the name out")
+        if self._producer_only and self._handling is not None:
+            raise ConfigError(f"{self!r} has a handler, and producer_only=True: leave one of them out")
         store = ledger_store(host.store, self.slug, self.name)
         namespace = None if self._producer_only else self.namespace
         self.settings = await agreed_settings(store, self._given, queue=self.name, namespace=namespace)
@@ -347,12 +364,19 @@ class S3QueuePlugin(CoordinatorPlugin):
         )
         if not self._producer_only:
             await super().start()
-            await self._check_lease()
+            await self._fit_to_lease()
+            self._watching = asyncio.get_running_loop().create_task(self._see_that_it_is_led())
         if self._handling is not None:
             await self._start_worker()
 
-    async def _check_lease(self) -> None:
-        """An entry must outlive whoever may still be about to write it."""
+    def _keep_long_enough(self) -> None:
+        """An entry must outlive whoever may still be about to write it: two leases, unless something else was said."""
+        if self._ledger_given is None:
+            delay = max(self._ledger.trim_delay, 2 * self.coordinator.config.lease_timeout)
+            self._ledger = msgspec.structs.replace(self._ledger, trim_delay=delay)
+
+    async def _fit_to_lease(self) -> None:
+        self._keep_long_enough()
         lease, delay = self.coordinator.config.lease_timeout, self._ledger.trim_delay
         if delay < 2 * lease:
             await self.stop()
@@ -362,6 +386,12 @@ class S3QueuePlugin(CoordinatorPlugin):
             )
 
     async def stop(self) -> None:
+        beside = [task for task in (self._starting_worker, self._watching) if task is not None]
+        for task in beside:
+            task.cancel()
+        if beside:
+            await asyncio.wait(beside)
+        self._starting_worker = self._watching = None
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop(self._shutdown_timeout)
@@ -372,6 +402,9 @@ class S3QueuePlugin(CoordinatorPlugin):
                     await producer.drain()
             except TimeoutError:
                 _log.warning("%r was stopped before everything that it was given was written", self)
+        leading = self._leading
+        if leading is not None:
+            await leading.settle(LAST_TICK)  # what this process said last is decided, if it can be done quickly
         await super().stop()
         if producer is not None:
             await producer.aclose()
@@ -383,6 +416,7 @@ class S3QueuePlugin(CoordinatorPlugin):
         lead, host = self.lead, cast(Any, self._attached())
         if lead is None or self._store is None or self._time is None:
             return
+        self._keep_long_enough()  # it may lead before it has quite started
         membership = self.coordinator.config.membership
         leading = Leading(
             self._store,
@@ -429,9 +463,43 @@ class S3QueuePlugin(CoordinatorPlugin):
     def _is_member(self, name: str) -> bool | None:
         return name in self._alive if self._alive else None
 
+    async def _see_that_it_is_led(self) -> None:
+        """The leader of a namespace may be a process that does not have this queue: then nothing happens to it."""
+        clock, lease = self._attached().clock, self.coordinator.config.lease_timeout
+        seen = 0
+        while True:
+            await clock.sleep(lease)
+            leader, epoch = await self._leader()
+            if leader is None or epoch <= seen or self._leading is not None:
+                continue
+            await clock.sleep(lease)  # it may be catching up
+            try:
+                end = await log_end(self._opened())
+                entry = await read_entry(self._opened(), end) if end else None
+            except TenureError:
+                continue
+            if (await self._leader())[1] != epoch:
+                continue
+            seen = epoch
+            if entry is None or entry.epoch < epoch:
+                _log.warning(
+                    "%r leads namespace %r and does not work on the queue %r: nothing is handled. Have every process "
+                    "of the namespace use this queue, or give it a namespace of its own",
+                    leader,
+                    self.namespace,
+                    self.name,
+                )
+                self.emit(QueueNotLed.name, QueueNotLed(leader, epoch))
+
+    async def _leader(self) -> tuple[str | None, int]:
+        try:
+            return await self.coordinator.get_leader(), self.coordinator.get_epoch()
+        except TenureError:
+            return None, 0
+
     def _start_soon(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._start_worker())
-        task.add_done_callback(_complain)
+        self._starting_worker = asyncio.get_running_loop().create_task(self._start_worker())
+        self._starting_worker.add_done_callback(_complain)
 
     async def _start_worker(self) -> None:
         assert self._handling is not None
@@ -507,6 +575,9 @@ def _result_key(message_id: str) -> str:
 
 
 def _refs(refs: Sequence[str]) -> list[str]:
+    for ref in refs:
+        if not isinstance(ref, str) or parse_ref(ref)[1] < 0:
+            raise ConfigError(f"{ref!r:.80} names no dead letter: give `DeadLetter.ref`, as `dead_letters()` tells it")
     if len(refs) > MAX_REFS:
         raise ConfigError(f"{len(refs):,} dead letters are named: give at most {MAX_REFS:,}, or none for all")
     return list(refs)

@@ -104,7 +104,8 @@ def checked(settings: QueueSettings) -> QueueSettings:
     for name, (least, most) in durations.items():
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise ConfigError(f"{name} is {value!r}: give a number from {least:g} to {most:g}")
+            what = "a number" if name in ("rate_limit", "idle_budget") else "seconds (a number, or a timedelta)"
+            raise ConfigError(f"{name} is {value!r}: give {what} from {least:g} to {most:g}")
     counts = {
         "max_attempts": (1, MAX_ATTEMPTS),
         "key_concurrency": (1, 10_000),

@@ -20,7 +20,7 @@ import msgspec
 
 from tenure.clock import Clock, Reading
 from tenure.entropy import NewId
-from tenure.errors import LedgerError, NotFound, StoreError, TenureError
+from tenure.errors import NotFound, StoreError, TenureError, TicketLost
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
 from tenure.ledger.layout import SEGMENTS
 from tenure.plugins.queue.message import BatchHandler, Handler, Message, Reject
@@ -56,7 +56,6 @@ _FAILURES = 500
 """Of one ticket in one report: each may have a long error."""
 _SOON = 0.003
 _REPORTS_AT_ONCE = 4
-_LEAST_CAPACITY = 20
 _LOOK_AGAIN = 0.02
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
@@ -96,10 +95,6 @@ class Hand:
 
     async def extend(self) -> None:
         await self._worker.extend(self)
-
-
-class TicketLost(LedgerError):
-    """The time for a message is over."""
 
 
 class _Held:
@@ -188,7 +183,7 @@ class QueueWorker:
         self._settling: set[asyncio.Task[None]] = set()
         self._settling_first = asyncio.Lock()
         self._rejoin = False
-        self._capacity = prefetch if prefetch is not None else max(2 * concurrency, _LEAST_CAPACITY)
+        self._capacity = prefetch if prefetch is not None else 2 * concurrency
         self._rate_since = clock.read()
         self._rate_count = 0
         self._last_sent: Reading | None = None
@@ -610,11 +605,12 @@ class QueueWorker:
 
     def _failed(self, held: _Held, error: BaseException) -> None:
         held.closed = True
+        text = f"{type(error).__name__}: {error}"
         if held.settled:
+            _log.warning("message %s failed, and is not tried again (at most once): %.300s", held.message.id, text)
             self.counts["failed"] += 1
             self._closed(held.hand)
             return
-        text = f"{type(error).__name__}: {error}"
         self._fail(held.hand, held.segment, held.index, text, isinstance(error, Reject))
 
     def _fail(self, hand: Hand, segment: str, index: int, error: str, final: bool) -> None:
@@ -668,9 +664,30 @@ class QueueWorker:
                 silent -= self.clock.read().follower_elapsed(self._last_sent)
             if silent <= 0 or any(self._runs_out(hand) for hand in self._hands.values()):
                 return
+            self._return_unbegun()
+            if self._changed:
+                continue
             shortest = min((hand.visibility for hand in self._hands.values()), default=40.0)
             await either(self._report_due, min(silent, shortest / 8))
             self._report_due.clear()
+
+    def _return_unbegun(self) -> None:
+        """What will not be begun in time is given back while that can still be reported in time."""
+        if self._auto_extend:
+            return
+        short = {hand.id for hand in self._hands.values() if hand.remaining() < hand.visibility / 8}
+        if not short or not any(group[0].hand.id in short for group in self._ready):
+            return
+        kept: list[list[_Held]] = []
+        for group in self._ready:
+            if group[0].hand.id not in short or group[0].settled:
+                kept.append(group)
+                continue
+            self._ready_messages -= len(group)
+            for held in group:
+                self._finish(held, "back")
+        self._ready.clear()
+        self._ready.extend(kept)
 
     def _report_within(self) -> float:
         """With nothing left to do, the leader should know soon, if it can give more only then."""
@@ -741,7 +758,9 @@ class QueueWorker:
         passed = now.leader_elapsed(self._rate_since)
         if passed >= 0.1 and self._rate_count:
             rate = self._rate_count / passed
-            wanted = max(2 * self._concurrency, _LEAST_CAPACITY, int(rate * HOLD_SECONDS))
+            # What it holds must be begun long before its time is over, however slow the handler is.
+            in_time = int(rate * self._settings.visibility_timeout / 4)
+            wanted = max(self._concurrency, min(max(2 * self._concurrency, int(rate * HOLD_SECONDS)), in_time))
             self._capacity = min(MAX_CAPACITY, max(self._capacity // 2, min(wanted, 4 * self._capacity)))
             self._rate_since, self._rate_count = now, 0
         return self._capacity

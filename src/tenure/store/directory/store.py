@@ -145,7 +145,8 @@ class DirectoryStore:
 
     def _prepare(self, lock_patience: float) -> None:
         try:
-            for folder in (self._root, self._root / LOCKS, self._temporary):
+            self._make_root()
+            for folder in (self._root / LOCKS, self._temporary):
                 self._disk.make_folders(folder, Path(folder.anchor))  # durably: writes below are worth no more
             self._locks = StripedLocks(self._root / LOCKS, self._temporary, self._disk, lock_patience)
             self._sweep()
@@ -153,6 +154,13 @@ class DirectoryStore:
                 raise StoreUnavailable(f"{self._root}: too many processes are opening it at once: try again")
         except OSError as error:
             raise self._trouble("open", error) from error
+
+    def _make_root(self) -> None:
+        try:
+            self._disk.make_folders(self._root, Path(self._root.anchor))
+        except FileNotFoundError as error:  # of a file system that makes no folders, such as /proc
+            why = f"the directory cannot be made ({error.strerror}): give one that can be written to"
+            raise StoreUnfit(str(self._root), [why]) from error
 
     def _get(self, key: str, unless: Version | None) -> Stored | NotModified:
         try:
