@@ -69,7 +69,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     result_retention: float = 0.0
     """What handlers return is kept for so long; 0: not at all."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
-    idle_budget: float = 1800.0
+    idle_budget: float = 3600.0
     """Requests per hour that a process may spend on looking while nothing happens: half of it as leader, for what is
     new in the inbox, half as worker, for tickets. Less is cheaper; the first message after a silence waits longer."""
     tick_interval: float = 0.02
