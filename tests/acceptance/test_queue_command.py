@@ -293,6 +293,43 @@ def test_what_waits_is_shown_without_being_taken_or_touched(url_of: UrlOf, home:
     assert message["ref"] is not None
 
 
+@pytest.mark.parametrize("kind", STORES)
+def test_queues_are_listed(kind: str, url_of: UrlOf, home: Path) -> None:
+    url = url_of(kind)
+    names = ["mail", "mail-2", "mail box", "é/è"]
+    for name in names:
+        ok(tenure(home, "queue", "put", url, name, "--json-lines", given="1\n2\n"))
+    ok(tenure(home, "queue", "create", url, "created"))
+
+    async def put_strange() -> None:
+        async with Database(url) as db:
+            await db.plugin_storage("another", "mail").set("key", {})
+            for key in ("name=~zz/log/1", "other/log/1", "name=~0a/log/1", "name=mailbox"):
+                await db.store.put(f"plugin=s3-queue/{key}", b"1")
+
+    listed = ok(tenure(home, "queue", "list", url))
+    assert (listed.out.splitlines(), listed.err) == (sorted([*names, "created"]), "")
+    asyncio.run(put_strange())
+    listed = ok(tenure(home, "queue", "list", "--json", TENURE_URL=url))
+    strange = ["name=mailbox", "name=~0a/", "name=~zz/", "other/"]
+    assert listed.json() == {"queues": sorted([*names, "created"]), "unreadable": strange, "more": False}
+    listed = ok(tenure(home, "queue", "list", url))
+    assert listed.out.splitlines() == sorted([*names, "created"])
+    assert "tenure: other/ in plugin=s3-queue/ is no queue: its name was not made by tenure" in listed.err.splitlines()
+    cut = ok(tenure(home, "queue", "list", url, "--limit", "2"))
+    assert (len(cut.out.splitlines()), cut.err) == (2, "tenure: there are more than 2: see --limit\n")
+
+
+def test_no_queues_are_listed(home: Path, tmp_path: Path) -> None:
+    place = tmp_path / "empty"
+    place.mkdir()
+    listed = ok(tenure(home, "queue", "list", place.as_uri()))
+    assert (listed.out, listed.err) == ("", f"tenure: there are no queues at {place.as_uri()}\n")
+    assert list(place.iterdir()) == []
+    missing = tenure(home, "queue", "list", (tmp_path / "missing").as_uri())
+    assert (missing.code, missing.out) == (2, "")
+
+
 def test_stats_are_watched(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     ok(tenure(home, "queue", "put", url, "mail", "1"))
@@ -559,7 +596,11 @@ def test_url_and_options_come_from_elsewhere_too(url_of: UrlOf, home: Path) -> N
         (["put", "URL", "q", "1", "--header", "x"], "--header is 'x': give NAME=VALUE"),
         (["put", "URL", "q", "1", "--header", "x=1", "--header", "x=2"], "--header is 'x=2': it is given twice"),
         (["put", "URL", "q", "1", "--delay", "5"], "Invalid value for '--delay': '5' is no duration"),
-        (["put", "URL", "q", "1", "--priority", "1001"], "Invalid value for '--priority'"),
+        (["put", "URL", "q", "1", "--priority", "1001"], "'--priority': give a whole number from -1000 to 1000"),
+        (["put", "URL", "q", "1", "--priority", "high"], "give a whole number from -1000 to 1000, and not 'high'"),
+        (["put", "file:///proc/nope", "q", "1"], "/proc/nope is unfit: the directory cannot be made"),
+        (["list", "URL", "--limit", "0"], "give a whole number from 1 to 10000, and not '0'"),
+        (["list"], "which store? Give its URL"),
         (["put", "URL", "q", "1", "--visibility", "1ms"], "Invalid value for '--visibility'"),
         (["put", "URL", "q", "1", "--ordering-key", "k" * 300], "ordering_key is"),
         (["put", "URL", "q", '"' + "x" * 300_000 + '"'], "body has 300,002 bytes, and the limit is 262,144"),
@@ -588,6 +629,11 @@ def test_url_and_options_come_from_elsewhere_too(url_of: UrlOf, home: Path) -> N
         (["work", "URL", "q", "handlers:plain", "--concurrency", "0"], "Invalid value for '--concurrency'"),
         (["work", "URL", "q", "handlers:plain", "--blocking", "x"], "Invalid value for '--blocking'"),
         (["work", "URL", "q", "handlers:plain", "--lease", "3"], "Invalid value for '--lease'"),
+        (
+            ["work", "URL", "q", "handlers:plain", "--set", "visibility_timeout=3s"],
+            "visibility_timeout is a setting of the queue, and not of its election: `tenure queue create --set`",
+        ),
+        (["work", "URL", "q", "handlers:plain", "--set", "lease_timeot=3s"], "is no setting of CoordinatorConfig"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(words: list[str], complaint: str, home: Path, tmp_path: Path) -> None:
@@ -597,8 +643,8 @@ def test_bad_input_is_refused_in_one_sentence(words: list[str], complaint: str, 
     assert complaint in refused.err
     assert refused.err.startswith("tenure: ")
     assert len(refused.err.splitlines()) <= 2
-    assert not list(place.rglob("inbox/*"))  # nothing was added
-    assert not list(place.rglob("settings.json"))
+    kept = {path.name.rstrip("@") for path in place.rglob("*")}
+    assert not kept & {"inbox", "settings.json"}  # nothing was added
 
 
 def test_a_line_that_is_no_json_is_named(url_of: UrlOf, home: Path) -> None:

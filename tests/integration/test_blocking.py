@@ -1055,6 +1055,19 @@ PAGES: dict[tuple[str, int], str] = {
     ("blocking.md", 1): "perform()\nsay(1 + len(calls))",
     ("blocking.md", 2): "try:\n    perform()\nexcept Done:\n    say(len(calls))",
     ("blocking.md", 3): "perform()\nassert ((), {'fencing_token': 1}) in calls\nsay(2)",
+    ("blocking.md", 4): """
+perform()
+from types import SimpleNamespace
+ids = [names["view"](SimpleNamespace(order=5)) for _ in range(2)]
+assert names["orders"].stats().inbox == 2
+say(len(set(ids)))
+""",
+    ("blocking.md", 5): """
+perform()
+assert (({"order": 7},), {"fencing_token": calls[0][1]["fencing_token"]}) == calls[0]
+assert calls[1][0][0] == "written"
+say(len(calls))
+""",
     ("recipes.md", 0): "perform()\nperform()\nsay(1 + len(calls))",
     ("recipes.md", 1): """
 names["send_what_is_due"] = called_async

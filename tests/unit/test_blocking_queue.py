@@ -43,10 +43,6 @@ def until(condition: Callable[[], Any]) -> Any:
     return found
 
 
-def inbox(tmp_path: Path) -> list[Path]:
-    return [path for path in (tmp_path / "bucket").rglob("*") if path.is_file() and "inbox" in path.parts]
-
-
 def test_every_name_is_that_of_the_async_queue() -> None:
     for name in NAMES.split():
         assert callable(getattr(blocking.Queue, name))
@@ -94,7 +90,7 @@ def test_a_handler_that_was_there_before(url: str) -> None:
         until(lambda: handled == [7])
 
 
-def test_calls_of_many_threads_share_requests(url: str, tmp_path: Path) -> None:
+def test_calls_of_many_threads_share_requests(url: str) -> None:
     threads, each = 32, 25
     with opened(url, producer_only=True) as queue, ThreadPoolExecutor(threads) as pool:
         together = threading.Barrier(threads)
@@ -105,7 +101,7 @@ def test_calls_of_many_threads_share_requests(url: str, tmp_path: Path) -> None:
 
         ids = [id for found in pool.map(enqueue, range(threads)) for id in found]
         assert len(set(ids)) == threads * each
-        assert len(inbox(tmp_path)) < threads * each / 2
+        assert 0 < queue.stats().inbox < threads * each / 2  # objects; some 35 on an idle machine
     seen: dict[int, list[int]] = {}
     done = threading.Semaphore(0)
 

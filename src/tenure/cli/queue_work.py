@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import contextlib
 import logging
 import multiprocessing
@@ -223,6 +224,8 @@ class _Session:
             # Whoever leaves by os._exit leaves them behind, and they would wait for work for ever.
             for child in multiprocessing.active_children():
                 child.kill()
+            # Semaphores that nobody has let go of by then are complained about on standard error by Python itself.
+            gc.collect()
 
     async def _run(self) -> int:
         plugin, tally = self._plugin, self.tally

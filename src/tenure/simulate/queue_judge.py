@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tenure.election.records import decode
+from tenure.errors import LedgerHalted
 from tenure.ledger import LedgerState, LogEntry
 from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.ledger.layout import parse_inbox_key, parse_number
@@ -313,7 +314,7 @@ class Judge:
 
     def _end(self, mail: Mail, state: str) -> None:
         mail.state, mail.ticket = state, None
-        if mail.key:
+        if mail in self._keys.get(mail.key, ()):  # else it was ended before, which has been reported
             self._keys[mail.key].remove(mail)
 
     def _publish(self, ticket: Ticket, number: int) -> None:
@@ -507,10 +508,14 @@ class Judge:
     def _compare(self, state: LedgerState) -> None:
         """What production makes of snapshot and tail, and of all entries, is what the book says."""
         full = LedgerState(QueueMachine())
-        for number in range(1, state.seq + 1):
-            entry = decode(self.entries[number], LogEntry, MAX_ENTRY_BYTES)
-            assert isinstance(entry, LogEntry)
-            full.apply(entry)
+        try:
+            for number in range(1, state.seq + 1):
+                entry = decode(self.entries[number], LogEntry, MAX_ENTRY_BYTES)
+                assert isinstance(entry, LogEntry)
+                full.apply(entry)
+        except LedgerHalted as error:
+            self._report("state", f"all entries do not add up: {error}")
+            return
         for machine, source in ((state.machine, "snapshot and tail"), (full.machine, "all entries")):
             assert isinstance(machine, QueueMachine)
             said = _standing(machine)

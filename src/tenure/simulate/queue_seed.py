@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.entropy import Random
-from tenure.errors import StoreError
+from tenure.errors import LedgerError, StoreError
 from tenure.ledger import LedgerState
 from tenure.ledger.layout import ledger_store
 from tenure.plugins.queue.looking import read_queue
@@ -143,7 +143,7 @@ def _quiesce(
     world.run_until(world.now + _CALM)  # who stood still until now may have something to send
     # Backoffs, delays, lapses one after the other, and messages one by one on few workers.
     end = world.now + scenario.settings["max_attempts"] * (2.5 * LONGEST_VISIBILITY + 10.0) + 120.0
-    while (judge.unfinished() or judge.stale()) and world.now < end:
+    while (judge.unfinished() or judge.stale()) and world.now < end and not checkers.violations:
         world.run_until(world.now + _STEP)
     if stale := judge.stale():
         checkers.report("liveness", f"{len(stale)} objects lie in the inbox long after the last fault: {stale[0]}")
@@ -151,7 +151,11 @@ def _quiesce(
         return
     for reason in scenario.halts:
         checkers.report("halted", reason)
-    state = _look(world, cluster)
+    try:
+        state = _look(world, cluster)
+    except LedgerError as error:
+        checkers.report("state", f"who starts now cannot read the log: {error}")
+        return
     judge.conclude(state)
     world.run_until(world.now + 2 * _STEP)
     for name, worker in cluster.workers.items():

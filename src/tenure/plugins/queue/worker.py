@@ -807,10 +807,17 @@ class QueueWorker:
         await asyncio.shield(hand.extending)
 
     def shut_down(self) -> None:
-        """Once it has stopped: let go of the threads or processes. What runs in them cannot be ended."""
+        """Once it has stopped: let go of the threads or processes. What runs in a thread cannot be ended; a process that
+        is not done by now is ended, since its message is tried again elsewhere."""
         executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
+        if executor is None:
+            return
+        processes = list((getattr(executor, "_processes", None) or {}).values())
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+        if processes:
+            executor.shutdown(wait=True)  # at once, for they are dead; what they shared is let go of
 
     @property
     def holding(self) -> int:
