@@ -761,7 +761,9 @@ class QueueWorker:
             # What it holds must be begun long before its time is over, however slow the handler is.
             in_time = int(rate * self._settings.visibility_timeout / 4)
             wanted = max(self._concurrency, min(max(2 * self._concurrency, int(rate * HOLD_SECONDS)), in_time))
-            self._capacity = min(MAX_CAPACITY, max(self._capacity // 2, min(wanted, 4 * self._capacity)))
+            wanted = min(MAX_CAPACITY, max(self._capacity // 2, min(wanted, 4 * self._capacity)))
+            if wanted <= self._concurrency or 4 * abs(wanted - self._capacity) > self._capacity:
+                self._capacity = wanted  # each change is written down: small ones are not worth it
             self._rate_since, self._rate_count = now, 0
         return self._capacity
 
