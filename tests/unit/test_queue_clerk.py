@@ -501,8 +501,10 @@ class TestWorkers:
         desk.tick()
         assert desk.machine.totals.lapsed == 2
 
-    @pytest.mark.parametrize(("doubt_ms", "more_ms"), [(0, 0), (1500, 0), (1501, 1), (9000, 7500)])
-    def test_half_of_the_margin_is_for_clocks_and_more_doubt_is_more_time(self, doubt_ms: int, more_ms: int) -> None:
+    @pytest.mark.parametrize(("doubt_ms", "more_ms"), [(0, 0), (1000, 0), (1001, 1), (9000, 8000)])
+    def test_a_third_of_the_margin_is_for_a_clock_and_more_doubt_is_more_time(
+        self, doubt_ms: int, more_ms: int
+    ) -> None:
         desk = Desk(visibility_timeout=10.0, margin=3.0)
         desk.join()
         desk.put()
@@ -720,6 +722,25 @@ class TestFailures:
         last = [(ticket.uid, run.count) for ticket in desk.tickets() for run in ticket.runs if run.attempt == 2]
         assert sorted(last) == [("v", 1), ("w", 1)]
         assert desk.machine.in_flight_count == 52
+
+    @pytest.mark.parametrize("limits", [{}, {"max_in_flight": 2}])
+    def test_a_suspect_goes_to_who_may_have_it_and_takes_no_room_if_nobody_may(self, limits: dict[str, int]) -> None:
+        desk = Desk(max_attempts=2, visibility_timeout=1.0, **limits)
+        desk.put(2)
+        desk.join("dies", 2)
+        desk.tick()
+        desk.wait(10)
+        desk.join("b", 20)
+        desk.tick()
+        assert [(ticket.uid, ticket.count) for ticket in desk.tickets()] == [("b", 1)], "its last attempt, alone"
+        desk.put(50)
+        desk.tick()
+        assert desk.machine.in_flight_count == min(20, limits.get("max_in_flight", 20)), "others go out beside it"
+        desk.join("a", 20)
+        desk.finish_all("b")
+        desk.tick()
+        assert not desk.machine.dead
+        assert [run.attempt for ticket in desk.tickets() for run in ticket.runs].count(2) == 1
 
     def test_what_failed_and_was_reported_is_given_out_as_before(self) -> None:
         desk = Desk(max_attempts=5, backoff=0.0)

@@ -25,7 +25,7 @@ from tenure.ledger.catchup import catch_up
 from tenure.ledger.config import MAX_ENTRY_BYTES, MAX_INBOX_BYTES, LedgerConfig
 from tenure.ledger.inbox import InboxSweep, Letter
 from tenure.ledger.layout import DAMAGED, INBOX, InboxName
-from tenure.ledger.log import Tenancy, append
+from tenure.ledger.log import Tenancy, WrittenAlready, append
 from tenure.ledger.machine import LedgerState, Machine, Stamp
 from tenure.ledger.place import Place
 from tenure.ledger.producers import Producers, Remembered, Verdict
@@ -41,7 +41,12 @@ _REASON_CHARACTERS = 300
 _PATIENCE = 0.25
 """Seconds for which a tick waits for all that it reads; after that it takes what it has."""
 _MOST_DOUBT = 60.0
+_FORMER_BEGINNINGS = 3
 _DELETES = 1000
+_UNDELETED = 10
+"""Deletes that failed: every so often that is said aloud."""
+_MOST_DOOMED = 100_000
+"""Names of what is to be deleted; of older ones the next leader sees to it."""
 _SWEEPS_TO_RESUME = 2
 _SWEEPS_IN_VAIN = 10
 """After so many, and a retention, what follows something that never came is set aside."""
@@ -166,6 +171,7 @@ class LedgerTerm:
         self._uncertainty = uncertainty
         self._namespace = namespace
         self._sweep_doubt_ms = 0
+        self._ahead_ms = 0
         self.state = LedgerState(clerk.machine)
         self._inbox = InboxSweep(store, config.objects_per_tick)
         self._archivist = Archivist(store, config=config, clock=clock, draw_id=draw_id)
@@ -193,6 +199,7 @@ class LedgerTerm:
         """Of the inbox: folded, and deleted soon."""
         self._doomed: list[str] = []
         self._deleting: asyncio.Task[None] | None = None
+        self._undeleted = 0
         self._archiving: asyncio.Task[None] | None = None
         self._entries_since = 0
         self._bytes_since = 0
@@ -205,6 +212,7 @@ class LedgerTerm:
 
     async def begin(self) -> LogEntry:
         """Catch up, and write the entry that voids whatever a former leader may still send (L-3)."""
+        former = 0
         while True:
             await catch_up(self._store, self.state, self._lead)
             if self.state.namespace != self._namespace and self.state.namespace:
@@ -218,7 +226,14 @@ class LedgerTerm:
                     f"the log knows epoch {self.state.epoch}, and this leader has epoch {self._lead.epoch}: the "
                     "namespace's election was begun anew, or the ledger belongs to another one"
                 )
-            entry = await self._append(kind=Kind.TERM)
+            try:
+                entry = await self._append(kind=Kind.TERM)
+            except WrittenAlready:
+                # We began before in this term, and were cut short: what we sent then has landed. Catch up with it.
+                former += 1
+                if former > _FORMER_BEGINNINGS:
+                    raise
+                continue
             if entry.epoch == self._lead.epoch:
                 self.state.apply(entry)
                 break
@@ -255,10 +270,13 @@ class LedgerTerm:
     async def _time(self) -> tuple[int, Reading]:
         """The store's time, and our clock before it was asked for: what is late is late by this clock."""
         read_at = self._clock.read()
-        return max(self.state.time_ms, int(await self._now() * 1000)), read_at
+        measured = int(await self._now() * 1000)
+        self._ahead_ms = max(0, self.state.time_ms - measured)
+        return measured + self._ahead_ms, read_at
 
     def _doubt_ms(self) -> int:
-        return math.ceil(min(self._uncertainty(), _MOST_DOUBT) * 1000)
+        """Also for a former leader's clock that was ahead of ours: the log's time stands still until ours is there."""
+        return math.ceil(min(self._uncertainty(), _MOST_DOUBT) * 1000) + self._ahead_ms
 
     async def aclose(self) -> None:
         """Let go of what runs beside. Nothing is lost: the next leader does it."""
@@ -526,7 +544,7 @@ class LedgerTerm:
         seq = self.state.seq + 1
         if fields.get("kind") is Kind.TERM:
             fields["machine"] = self.state.machine.version
-            fields["time_ms"] = max(self.state.time_ms, int(await self._now() * 1000))
+            fields["time_ms"], _ = await self._time()
             fields["doubt_ms"] = self._doubt_ms()
             fields["namespace"] = self._namespace
 
@@ -583,8 +601,12 @@ class LedgerTerm:
                 await self._store.delete(*keys)
             except StoreError as error:
                 # What is in the inbox is found there again; nothing else is.
-                _log.debug("%s folded objects are deleted later: %s", len(keys), error)
-                self._doomed += [key for key in keys if key not in self._clearing][:_DELETES]
+                self._undeleted += 1
+                level = logging.WARNING if self._undeleted % _UNDELETED == 0 else logging.DEBUG
+                _log.log(
+                    level, "%s folded objects are deleted later (%s failures): %s", len(keys), self._undeleted, error
+                )
+                self._doomed = [*(key for key in keys if key not in self._clearing), *self._doomed][-_MOST_DOOMED:]
                 return
             finally:
                 self._clearing.difference_update(keys)

@@ -60,12 +60,17 @@ def _checked(body: bytes, seq: int) -> LogEntry:
     return entry
 
 
+class WrittenAlready(LedgerDamaged):
+    """The entry is of our own epoch, and we did not write it. Or not since we began: whoever leads may have begun on
+    this ledger before, in the same term, and been cut short."""
+
+
 async def append(
     store: Store, lead: Tenancy, seq: int, compose: Callable[[str], LogEntry], *, clock: Clock, draw_id: NewId
 ) -> LogEntry:
     """Create entry `seq`; gives what lies there afterwards, which is ours unless its epoch is lower.
 
-    Raises `Superseded` for one of a newer leader, `LedgerDamaged` for one of our own epoch that is not ours, and
+    Raises `Superseded` for one of a newer leader, `WrittenAlready` for one of our own epoch that is not ours, and
     `LeadershipLost` if the lease is not valid *after* the create came back: an entry whose number was already trimmed
     can be created once more, but only by somebody who has not led for long.
     """
@@ -108,7 +113,7 @@ async def append(
     if entry.epoch > lead.epoch:
         raise Superseded(f"the leader of epoch {entry.epoch} has written {log_key(seq)}: epoch {lead.epoch} is over")
     if entry.epoch == lead.epoch:
-        raise LedgerDamaged(f"{log_key(seq)} says that it is of epoch {entry.epoch}, whose leader did not write it")
+        raise WrittenAlready(f"{log_key(seq)} says that it is of epoch {entry.epoch}, whose leader did not write it")
     return entry
 
 

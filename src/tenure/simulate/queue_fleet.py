@@ -163,9 +163,11 @@ class Scenario:
         if plugin is None or plugin.worker is None:
             return
         self._stopped.add(plugin)
+        life = self._lives[worker.name]
         await plugin.stop()
         await worker.host.clock.sleep(1.0)
-        if worker.service is not None and worker.name not in self.plugins:
+        # Its process may have been started anew meanwhile, and with it the queue: never two in one process.
+        if worker.service is not None and worker.name not in self.plugins and self._lives[worker.name] == life:
             await self.work(worker)
 
     async def _take_long(self, messages: Sequence[Message], host: Host) -> None:

@@ -63,7 +63,7 @@ _ESCAPED = 4
 CHAIN = 16
 """Messages of one ordering key in one ticket."""
 SLOW_MS = 1000
-"""An entry that takes longer to be written, or half of `margin`, gives its tickets that much more time."""
+"""An entry that takes longer to be written, or a third of `margin`, gives its tickets that much more time."""
 FORGET_AFTER = 300.0
 """Seconds, at least, after which a worker that is silent and holds nothing is struck off."""
 MAX_BURIED = 20_000
@@ -178,9 +178,11 @@ class QueueClerk:
     def decide(self, items: Sequence[Item], situation: Situation) -> bytes | None:
         machine, stamp = self.machine, situation.stamp
         work = Work()
-        # Half of the margin is for clocks: what is more than that comes on top.
-        self._doubt_ms = max(0, situation.doubt_ms - round(self._settings.margin * 500))
-        if situation.slow_ms > min(SLOW_MS, self._settings.margin * 500) and machine.fresh():
+        # A third of the margin is for the clock of whoever gives out, one for that of whoever says that it has lapsed,
+        # and one for an entry that is written slowly: what is more than that comes on top.
+        third_ms = round(self._settings.margin * 1000 / 3)
+        self._doubt_ms = max(0, situation.doubt_ms - third_ms)
+        if situation.slow_ms > min(SLOW_MS, third_ms) and machine.fresh():
             work.shift = situation.slow_ms
         machine.begin(work.shift, stamp)
         for item in items:
@@ -407,7 +409,9 @@ class QueueClerk:
             return
         suspects = _Suspects(machine, rooms, self._is_last)
         chosen = self._choose(room, max(LEAST_TICKETS_BYTES, MAX_TICKETS_BYTES - _size(work)), stamp, suspects)
-        given = self._share(chosen, rooms, suspects)
+        default = round(settings.visibility_timeout * 1000)
+        given = [(uid, run.visibility_ms or default, [run]) for uid, run in suspects.given]
+        given += self._share(chosen, suspects.rooms)
         for number, (uid, visibility_ms, runs) in enumerate(given):
             deadline_ms = stamp.time_ms + visibility_ms + self._doubt_ms
             ticket = Ticket(f"{stamp.seq}-{number}", uid, stamp.seq, deadline_ms, visibility_ms, runs)
@@ -453,28 +457,28 @@ class QueueClerk:
         for group in order:
             if room <= 0 or runs >= MAX_RUNS_TICKETED or size >= most_bytes:
                 break
+            if suspects.limit(group[0]) is not None:
+                count = suspects.place(group[0], room)
+                room -= count
+                runs += 1  # also if it waits for others of its kind, and keeps nobody else waiting
+                size += _run_size(group[0]) if count else 0
+                continue
             taken: list[Run] = []
-            most = suspects.total(group[0])
-            for run in group if most is None else group[:1]:
-                part = run.part(run.low, min(run.high, run.low + (room if most is None else min(room, most))))
-                if not part.count:
-                    break  # it waits for others of its kind, and keeps nobody else waiting
+            for run in group:
                 if taken and suspects.limit(run) is not None:
                     break
+                part = run.part(run.low, min(run.high, run.low + room))
                 room -= part.count
                 taken.append(part)
                 runs += 1
                 size += _run_size(run)
                 if room <= 0:
                     break
-            if taken:
-                chosen.append(taken)
+            chosen.append(taken)
         order.close()  # type: ignore[attr-defined]
         return chosen
 
-    def _share(
-        self, chosen: list[list[Run]], rooms: dict[str, int], suspects: _Suspects
-    ) -> list[tuple[str, int, list[Run]]]:
+    def _share(self, chosen: list[list[Run]], rooms: dict[str, int]) -> list[tuple[str, int, list[Run]]]:
         """Deal what was chosen to the workers, to each about as much; those with most room are first."""
         quotas = _quotas(sum(run.count for group in chosen for run in group), rooms)
         default = round(self._settings.visibility_timeout * 1000)
@@ -502,27 +506,9 @@ class QueueClerk:
             sizes[slot] += part.count
             return run.part(part.high, run.high) if part.high < run.high else None
 
-        def give_suspects(run: Run) -> None:
-            """To those who hold few of its kind; in tickets of their own."""
-            rest: Run | None = run
-            for uid in [uid for uid in turns if left[uid] > 0]:
-                most = min(left[uid], suspects.allowed(uid, run), MAX_TICKET)
-                if rest is not None and most > 0:
-                    part = rest if rest.count <= most else rest.part(rest.low, rest.low + most)
-                    suspects.give(uid, part)
-                    given.append((uid, run.visibility_ms or default, [part]))
-                    for counted in (left, quotas):
-                        counted[uid] -= part.count
-                    rest = rest.part(part.high, rest.high) if part.high < rest.high else None
-            for uid in [uid for uid in turns if quotas[uid] <= 0]:
-                turns.remove(uid)
-
         for group in chosen:
             if not turns:
                 break
-            if suspects.limit(group[0]) is not None:
-                give_suspects(group[0])
-                continue
             if group[0].key:
                 uid = turns[0]
                 begin(uid, group[0])
@@ -554,15 +540,18 @@ _NOTHING = Work()
 
 
 class _Suspects:
-    """Who may be given how much of what has lapsed."""
+    """Who is given how much of what has lapsed: each by itself, before the others are shared out."""
 
-    def __init__(self, machine: QueueMachine, uids: Iterable[str], is_last: Callable[[Run], bool]) -> None:
+    def __init__(self, machine: QueueMachine, rooms: Mapping[str, int], is_last: Callable[[Run], bool]) -> None:
         self._machine = machine
-        self._uids = list(uids)
+        self.rooms = dict(rooms)
+        """What is left of them."""
+        self.given: list[tuple[str, Run]] = []
         self._is_last = is_last
         self._held: dict[str, Counter[int]] | None = None
         """By worker and limit."""
-        self._total: dict[int, int] = {}
+        self._full: set[int] = set()
+        """Limits under which nobody can be given more."""
 
     def limit(self, run: Run) -> int | None:
         """How many like it one worker may hold; `None`: it is like any other."""
@@ -575,27 +564,26 @@ class _Suspects:
             return None
         return 1 if self._is_last(run) else max(1, MAX_TICKET // FEWER ** min(lapses, 10))
 
-    def allowed(self, uid: str, run: Run) -> int:
+    def place(self, run: Run, most: int) -> int:
+        """Give as much of it as may be, and say how much that was."""
         limit = self.limit(run)
         assert limit is not None
-        held = self._of_workers().get(uid, Counter())
-        return limit - sum(count for each, count in held.items() if each <= limit)
-
-    def total(self, run: Run) -> int | None:
-        """How many like it all workers together may be given now; each call takes so many."""
-        limit = self.limit(run)
-        if limit is None:
-            return None
-        if limit not in self._total:
-            self._total[limit] = sum(max(0, self.allowed(uid, run)) for uid in self._uids)
-        most = self._total[limit]
-        self._total[limit] -= min(most, run.count)
-        return most
-
-    def give(self, uid: str, run: Run) -> None:
-        limit = self.limit(run)
-        assert limit is not None
-        self._of_workers().setdefault(uid, Counter())[limit] += run.count
+        if limit in self._full:
+            return 0
+        held = self._of_workers()
+        low = run.low
+        for uid, room in list(self.rooms.items()):
+            of_worker = held.setdefault(uid, Counter())
+            allowed = limit - sum(count for each, count in of_worker.items() if each <= limit)
+            count = min(room, allowed, run.high - low, most - (low - run.low), MAX_TICKET)
+            if count > 0:
+                self.given.append((uid, run.part(low, low + count)))
+                of_worker[limit] += count
+                self.rooms[uid] -= count
+                low += count
+        if low == run.low:
+            self._full.add(limit)
+        return low - run.low
 
     def _of_workers(self) -> dict[str, Counter[int]]:
         if self._held is None:

@@ -252,6 +252,8 @@ class S3QueuePlugin(CoordinatorPlugin):
                 raise ConfigError(f"{chosen!r} is not a function: give one that takes a message")
             if self._handling is not None:
                 raise ConfigError(f"{self!r} has a handler already: a queue has one in each process")
+            if self._producer_only and self._store is not None:
+                raise ConfigError(f"{self!r} was started with producer_only=True, and handles nothing")
             options = {
                 "concurrency": count,
                 "prefetch": prefetch,
@@ -456,8 +458,9 @@ class S3QueuePlugin(CoordinatorPlugin):
         while True:
             try:
                 self._alive = frozenset(await self.coordinator.get_active_workers())
-            except TenureError:
+            except Exception as error:  # without this nobody would be given anything for the wrong reason
                 self._alive = None
+                _log.debug("who is alive is not known now: %r", error)
             await clock.sleep(1.0)
 
     def _is_member(self, name: str) -> bool | None:

@@ -57,6 +57,7 @@ _FAILURES = 500
 _SOON = 0.003
 _REPORTS_AT_ONCE = 4
 _LOOK_AGAIN = 0.02
+_TICKETS_REMEMBERED = 2000
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
 _SEGMENT_TRIES = 6
@@ -181,7 +182,12 @@ class QueueWorker:
         self._unsettled: Counter[str] = Counter()
         """Tickets whose reports are under way."""
         self._settling: set[asyncio.Task[None]] = set()
-        self._settling_first = asyncio.Lock()
+        self._settling_first = False
+        """At most once: some messages are being settled now, and others wait ..."""
+        self._settled = 0
+        """... and these were, and are not handled yet."""
+        self._taken: OrderedDict[str, None] = OrderedDict()
+        """Tickets that were its own, the last ones."""
         self._rejoin = False
         self._capacity = prefetch if prefetch is not None else 2 * concurrency
         self._rate_since = clock.read()
@@ -226,7 +232,8 @@ class QueueWorker:
         def left() -> float:
             return within - self.clock.read().leader_elapsed(began)
 
-        while (self._running or self._ready) and left() > 0:
+        at_most_once = self._settings.delivery is Delivery.AT_MOST_ONCE
+        while (self._running or self._ready or (at_most_once and self._fetching)) and left() > 0:
             await self.clock.sleep(min(0.02, max(0.0, left())))
         for task in [*self._tasks, *self._fetching]:
             task.cancel()
@@ -311,8 +318,7 @@ class QueueWorker:
             self.counts["resyncs"] += 1
             _log.warning("worker %r fell behind the log, and begins anew at its end", self._name)
             await self.tail.start()
-            self._rejoin = True
-            self._report_due.set()
+            self._begin_anew()
             return True
         if entry is None:
             return False
@@ -334,6 +340,8 @@ class QueueWorker:
                 if hand.extending is not None and not hand.extending.done():
                     hand.extending.set_result(None)
         for lapsed in published.lapsed:
+            if lapsed.ticket in self._taken:
+                self._begin_anew()  # whoever lets a ticket lapse is given nothing until it is heard of
             hand = self._hands.get(lapsed.ticket)
             if hand is not None:
                 hand.lost = True
@@ -346,6 +354,9 @@ class QueueWorker:
     def _accept(self, ticket: Ticket, base: Reading) -> None:
         hand = Hand(self, ticket, base)
         self._hands[ticket.id] = hand
+        self._taken[ticket.id] = None
+        if len(self._taken) > _TICKETS_REMEMBERED:
+            self._taken.popitem(last=False)
         self._last_activity = self.clock.read()
         self.counts["tickets"] += 1
         task = asyncio.get_running_loop().create_task(self._fetch(hand))
@@ -382,8 +393,7 @@ class QueueWorker:
                 chains[run.key] = messages
                 groups.append(messages)
         if self._settings.delivery is Delivery.AT_MOST_ONCE:
-            async with self._settling_first:  # one ticket after the other: each only as much as is handled next
-                await self._settle_first(hand, groups)
+            await self._settle_first(hand, groups)
         else:
             self._make_ready(groups)
 
@@ -409,9 +419,11 @@ class QueueWorker:
             portion: list[list[_Held]] = []
             while groups and (not portion or sum(map(len, portion)) + len(groups[0]) <= most):
                 portion.append(groups.pop(0))
-            while self._ready_messages >= max(1, most // 2) and not self._draining:
+            while self._settling_first or self._ready_messages >= max(1, most // 2):
+                if self._draining or hand.remaining() < hand.visibility / 8:
+                    break
                 await self.clock.sleep(_LOOK_AGAIN)
-            if self._draining or hand.remaining() <= 0:
+            if self._draining or hand.remaining() < hand.visibility / 8:
                 for group in (*portion, *groups):
                     for held in group:
                         self._finish(held, "back")
@@ -419,21 +431,35 @@ class QueueWorker:
             places = [(held.segment, held.index) for group in portion for held in group]
             outcome = Outcome(hand.id, done=_pieces(places))
             note = WorkerNote(self.uid, self._name, self._now_capacity(), outcomes=[outcome])
+            self._settling_first = True
             try:
                 await self._producer.submit(note, 200 + _size(outcome))
             except TenureError as error:
                 _log.warning("some messages were given up, since they could not be settled first: %s", error)
-                self._hands.pop(hand.id, None)
+                self._let_go(hand)
                 return
+            finally:
+                self._settling_first = False
             if hand.remaining() <= 0:
                 self.counts["late"] += 1
-                self._hands.pop(hand.id, None)
+                self._let_go(hand)
                 return
+            self._settled += len(places)
             for group in portion:
                 for held in group:
                     held.settled = True
             hand.settled_first = not groups
             self._make_ready(portion)
+
+    def _let_go(self, hand: Hand) -> None:
+        """Of a ticket, saying so: what it holds that is not settled goes back."""
+        self._hands.pop(hand.id, None)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Tell the leader what is in hand, and that it can have more."""
+        self._rejoin = True
+        self._report_due.set()
 
     async def _segment(self, name: str) -> Segment:
         found = self._segments.get(name)
@@ -516,7 +542,8 @@ class QueueWorker:
                 # Reading all clocks takes as long as a quick handler. Where order matters it is done each time.
                 if hand is not checked or now - checked_at > _CHECK_EVERY or message.ordering_key is not None:
                     checked, checked_at = hand, now
-                    if hand.remaining() <= 0:
+                    # At most once: what was settled is given to nobody else, however late it is.
+                    if hand.remaining() <= 0 and not held.settled:
                         self._finish(held, "back")
                         checked = None
                         continue
@@ -581,7 +608,7 @@ class QueueWorker:
         await self.clock.sleep(0)
 
     def _drop_if_lost(self, held: _Held) -> bool:
-        if held.hand.remaining() > 0:
+        if held.settled or held.hand.remaining() > 0:
             return False
         self._finish(held, "back")
         return True
@@ -609,6 +636,7 @@ class QueueWorker:
         if held.settled:
             _log.warning("message %s failed, and is not tried again (at most once): %.300s", held.message.id, text)
             self.counts["failed"] += 1
+            self._settled -= 1
             self._closed(held.hand)
             return
         self._fail(held.hand, held.segment, held.index, text, isinstance(error, Reject))
@@ -622,6 +650,7 @@ class QueueWorker:
         held.closed = True
         hand = held.hand
         if held.settled:
+            self._settled -= 1
             self._rate_count += how == "done"
         elif how == "done":
             self._rate_count += 1
@@ -638,7 +667,7 @@ class QueueWorker:
 
     def _closed(self, hand: Hand) -> None:
         hand.open -= 1
-        if hand.id not in self._changed:
+        if hand.id in self._hands and hand.id not in self._changed:
             self._changed.add(hand.id)
             self._report_due.set()
 
@@ -709,6 +738,7 @@ class QueueWorker:
 
     def _collect(self, leaving: bool = False) -> tuple[WorkerNote, list[tuple[Hand, Outcome]]]:
         """Everything that there is to report, as one note."""
+        self._changed.intersection_update(self._hands)
         reported: list[tuple[Hand, Outcome]] = []
         now, size = self.clock.read(), 0
         for hand in list(self._hands.values()):
@@ -753,7 +783,7 @@ class QueueWorker:
         if self._draining or self.clock.read().leader_elapsed(self._polled) > _DEAF_AFTER + 3 * self._idle_poll:
             return 0  # who cannot see its tickets asks for none
         if self._prefetch is not None:
-            return self._prefetch
+            return max(0, self._prefetch - self._settled)
         now = self.clock.read()
         passed = now.leader_elapsed(self._rate_since)
         if passed >= 0.1 and self._rate_count:
@@ -765,7 +795,7 @@ class QueueWorker:
             if wanted <= self._concurrency or 4 * abs(wanted - self._capacity) > self._capacity:
                 self._capacity = wanted  # each change is written down: small ones are not worth it
             self._rate_since, self._rate_count = now, 0
-        return self._capacity
+        return max(0, self._capacity - self._settled)  # what is settled is in hand, though the leader counts it as done
 
     async def _send(self, note: WorkerNote, reported: list[tuple[Hand, Outcome]]) -> None:
         for hand, _ in reported:
@@ -778,8 +808,7 @@ class QueueWorker:
             # The tickets lapse, and their messages are handled again.
             self.counts["reports_lost"] += 1
             _log.warning("what became of some messages could not be reported, and they will come again: %s", error)
-            self._rejoin = True
-            self._report_due.set()
+            self._begin_anew()
             return
         finally:
             for hand, _ in reported:
@@ -799,7 +828,7 @@ class QueueWorker:
             hand.extending.exception()
 
     async def extend(self, hand: Hand) -> None:
-        if hand.remaining() <= 0:
+        if hand.remaining() <= 0 or hand.id not in self._hands:
             raise _lost(hand)
         if hand.extending is None or hand.extending.done():
             hand.extending = asyncio.get_running_loop().create_future()
@@ -809,17 +838,15 @@ class QueueWorker:
         await asyncio.shield(hand.extending)
 
     def shut_down(self) -> None:
-        """Once it has stopped: let go of the threads or processes. What runs in a thread cannot be ended; a process that
-        is not done by now is ended, since its message is tried again elsewhere."""
+        """Once it has stopped: let go of the threads or processes. What runs in a thread cannot be ended; a process
+        that is not done by now is ended, since its message is tried again elsewhere."""
         executor, self._executor = self._executor, None
         if executor is None:
             return
         processes = list((getattr(executor, "_processes", None) or {}).values())
-        executor.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.kill()
-        if processes:
-            executor.shutdown(wait=True)  # at once, for they are dead; what they shared is let go of
+        executor.shutdown(wait=bool(processes), cancel_futures=True)  # at once, if they are dead
 
     @property
     def holding(self) -> int:
