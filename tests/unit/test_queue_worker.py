@@ -13,13 +13,13 @@ import pytest
 from tenure import Database
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
-from tenure.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
+from tenure.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable, TicketLost
 from tenure.ledger import LedgerConfig
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.queue.events import QueueHalted
 from tenure.plugins.queue.message import Message
 from tenure.plugins.queue.meter import WINDOW, IdleMeter
-from tests.unit.queue_rig import FOLDER, Rig
+from tests.unit.queue_rig import FOLDER, INBOX, Rig
 from tests.unit.queues import Desk, DeskClock
 
 
@@ -77,6 +77,108 @@ class TestAtMostOnce:
             assert leader.machine.totals.done == 30
             assert not leader.machine.dead
 
+    @pytest.mark.parametrize(("concurrency", "takes"), [(1, 40.0), (10, 20.0)])
+    def test_what_was_settled_is_handled_however_late_it_is(self, concurrency: int, takes: float) -> None:
+        with Rig(delivery="at-most-once", visibility_timeout=30.0) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+                await worker.host.clock.sleep(takes)
+
+            worker = rig.work(handle, concurrency=concurrency)
+            rig.enqueue(1.0, client, *range(6 * concurrency))
+            rig.run(400.0)
+            assert sorted(rig.handled) == list(range(6 * concurrency))
+            assert leader.machine.totals.done == 6 * concurrency
+
+    def test_what_waits_behind_one_that_takes_long_goes_back_and_does_not_die(self) -> None:
+        with Rig(delivery="at-most-once", visibility_timeout=30.0) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+                await worker.host.clock.sleep(600.0)
+
+            worker = rig.work(handle, concurrency=1)
+            rig.enqueue(1.0, client, *range(10))
+            rig.run(580.0)
+            machine = leader.machine
+            assert (machine.totals.lapsed, len(machine.dead)) == (0, 0)
+            assert machine.ready_count >= 8
+
+    def test_who_stops_while_it_settles_handles_that_too(self) -> None:
+        with Rig(delivery="at-most-once") as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+
+            worker = rig.work(handle, concurrency=10)
+            create = worker.store.inner.create
+
+            async def slowly(key: str, body: bytes) -> Any:
+                outcome = await create(key, body)
+                if key.startswith(INBOX) and rig.world.now > 1:
+                    await worker.host.clock.sleep(0.5)
+                return outcome
+
+            worker.store.inner.create = slowly
+            rig.enqueue(1.0, client, *range(10))
+            rig.at(1.6, worker.host, lambda: worker.queue.stop(20.0))
+            rig.run(60.0)
+            assert len(rig.handled) == leader.machine.totals.done
+            assert leader.machine.ready_count == 10 - len(rig.handled)
+
+
+class TestReports:
+    def test_to_extend_what_is_done_is_refused_and_costs_nothing(self) -> None:
+        with Rig(visibility_timeout=30.0) as rig:
+            rig.lead()
+            client = rig.client()
+            refused: list[str] = []
+            tasks = []
+
+            async def handle(message: Message) -> None:
+                async def later() -> None:
+                    await worker.host.clock.sleep(2.0)
+                    try:
+                        await message.extend()
+                    except TicketLost as error:
+                        refused.append(str(error))
+
+                tasks.append(asyncio.get_running_loop().create_task(later()))
+
+            worker = rig.work(handle, concurrency=2)
+            rig.enqueue(1.0, client, 1)
+            rig.run(20.0)
+            before = worker.queue.counts["reports"]
+            rig.run(620.0)
+            assert len(refused) == 1
+            assert worker.queue.counts["reports"] - before <= 600 / 15
+
+    @pytest.mark.parametrize("is_member", [False, True])
+    def test_who_let_a_ticket_lapse_unseen_says_that_it_is_there(self, is_member: bool) -> None:
+        with Rig(visibility_timeout=200.0) as rig:
+            leader, client = rig.lead(), rig.client()
+            leader.leading._is_alive = lambda name: True if is_member else None
+
+            async def handle(message: Message) -> None:
+                rig.handled.append((message.body, rig.world.now))
+                if message.body == 2:
+                    await worker.host.clock.sleep(100.0)
+
+            async def before(verb: str, key: str) -> StoreError | None:
+                lost = verb == "create" and key.startswith(INBOX) and 1.0 < rig.world.now < 64
+                return StoreUnavailable("no") if lost else None
+
+            worker = rig.work(handle, concurrency=4, is_member=is_member)
+            worker.store.before = before
+            rig.enqueue(1.0, client, 1, 2)
+            rig.enqueue(230.0, client, 3)
+            rig.run(300.0)
+            assert [at for body, at in rig.handled if body == 3 and at < 240]
+
 
 class TestPoison:
     @pytest.mark.req("SQ-1")
@@ -130,6 +232,28 @@ class TestTime:
             rig.run(700.0)
             assert rig.again == []
             assert set(rig.handled) == set(range(400))
+
+    def test_a_new_leader_heeds_that_the_logs_time_is_ahead_of_its_own(self) -> None:
+        with Rig(visibility_timeout=115.0, margin=0.2, presence=3000.0) as rig:
+            first, client = rig.lead(rate=1.01, name="first"), rig.client()
+
+            async def handle(message: Message) -> None:
+                while message.body == 1 and rig.world.now < 115.74:
+                    await worker.host.clock.sleep(0.05)
+
+            worker = rig.work(handle, concurrency=4, host=rig.world.host("w", rate=0.99))
+            rig.enqueue(1.0, client, 1)
+            rig.enqueue(3.0, client, 2)
+            rig.enqueue(115.35, client, 3)
+
+            def change() -> None:
+                first.lease.valid = False
+                rig.lead(2, name="second")
+
+            rig.world.call_at(110.0, lambda: rig.work(handle, "other"))
+            rig.world.call_at(115.56, change)
+            rig.run(130.0)
+            assert rig.again == []
 
 
 class TestBlocked:

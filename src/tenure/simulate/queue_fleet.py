@@ -103,6 +103,7 @@ class Scenario:
         self.plugins: dict[str, S3QueuePlugin] = {}
         self.halts: list[str] = []
         self._lives: Counter[str] = Counter()
+        self._at_work: dict[str, object] = {}
         self._stopped: set[S3QueuePlugin] = set()
         self._bodies = 0
 
@@ -114,6 +115,9 @@ class Scenario:
     async def work(self, worker: SimulatedWorker) -> None:
         """One process of the fleet: it handles, may lead, and enqueues."""
         assert worker.service is not None
+        if self._at_work.get(worker.name) is worker.service:
+            return  # never two in one process
+        self._at_work[worker.name] = worker.service
         plugin = self.plugin()
         plugin.attach(Home(self.cluster, worker.host, worker.service), QUEUE)
         self._lives[worker.name] += 1
@@ -166,8 +170,9 @@ class Scenario:
         life = self._lives[worker.name]
         await plugin.stop()
         await worker.host.clock.sleep(1.0)
-        # Its process may have been started anew meanwhile, and with it the queue: never two in one process.
+        # Its process may have been started anew meanwhile, and with it the queue.
         if worker.service is not None and worker.name not in self.plugins and self._lives[worker.name] == life:
+            self._at_work.pop(worker.name, None)
             await self.work(worker)
 
     async def _take_long(self, messages: Sequence[Message], host: Host) -> None:
