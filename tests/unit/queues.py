@@ -229,6 +229,7 @@ class Auditor:
     """Knows every message that ever came, and where it may be."""
 
     def __init__(self) -> None:
+        self.purged_at_once = 0
         self.open: set[Message] = set()
         self.gone: set[Message] = set()
         self.spent: list[str] = []
@@ -248,8 +249,9 @@ class Auditor:
         self.gone |= self.open - set(everywhere)
         self.open = set(everywhere)
         totals = machine.totals
-        assert totals.enqueued == len(self.open) + len(self.gone)
-        assert totals.done + totals.purged == len(self.gone)
+        self.purged_at_once += work.purged
+        assert totals.enqueued == len(self.open) + len(self.gone) + self.purged_at_once
+        assert totals.done + totals.purged == len(self.gone) + self.purged_at_once
         assert totals.died >= len(machine.dead)
         # A segment is spent when nothing of it is open, once, and never before.
         assert machine.segments == Counter(segment for segment, _ in self.open)

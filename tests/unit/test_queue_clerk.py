@@ -1145,3 +1145,28 @@ def test_several_notes_of_one_worker_in_one_entry() -> None:
     desk.tick()
     assert desk.machine.totals.done == 4
     assert desk.machine.workers["w"].capacity == 5
+
+
+@pytest.mark.parametrize("first", ["messages", "purge"])
+def test_a_purge_and_messages_in_one_entry(first: str) -> None:
+    """What came before it goes, what came after it stays; segments of what is gone are spent."""
+    desk = Desk()
+    desk.put(3)
+    desk.tick()
+    if first == "messages":
+        desk.put(5)
+        desk.command("purge")
+    else:
+        desk.command("purge")
+        desk.put(5)
+    desk.put(2)
+    desk.tick()
+    stays = 2 if first == "messages" else 7
+    assert desk.machine.ready_count == stays
+    assert desk.machine.totals.purged == 10 - stays
+    desk.join("w", 100)
+    desk.tick()
+    desk.finish_all()
+    desk.tick()
+    assert desk.machine.segments == {}
+    assert desk.machine.totals.done == stays

@@ -195,7 +195,7 @@ class QueueClerk:
                 self._fold_purged(item, work)
             else:
                 self._fold(item, work, stamp)
-        machine.totals.purged += work.purged
+        machine.purge_arrivals(work.purged)
         machine.arrive(
             work.segments, [run.part(run.low, run.high) for run in work.arrived], work.dedup, work.duplicates
         )

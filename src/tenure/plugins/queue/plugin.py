@@ -24,7 +24,7 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 import msgspec
 
@@ -221,6 +221,30 @@ class S3QueuePlugin(CoordinatorPlugin):
 
     # Handling
 
+    @overload
+    def handler(
+        self,
+        function: H,
+        *,
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        auto_extend: bool = False,
+        batch: int | None = None,
+        blocking: Blocking | str = Blocking.THREAD,
+    ) -> H: ...
+
+    @overload
+    def handler(
+        self,
+        function: None = None,
+        *,
+        concurrency: int = 10,
+        prefetch: int | None = None,
+        auto_extend: bool = False,
+        batch: int | None = None,
+        blocking: Blocking | str = Blocking.THREAD,
+    ) -> Callable[[H], H]: ...
+
     def handler(
         self,
         function: H | None = None,
@@ -230,7 +254,7 @@ class S3QueuePlugin(CoordinatorPlugin):
         auto_extend: bool = False,
         batch: int | None = None,
         blocking: Blocking | str = Blocking.THREAD,
-    ) -> Any:
+    ) -> H | Callable[[H], H]:
         """Have messages handled by a function: `@queue.handler` or `@queue.handler(concurrency=50)`.
 
         It returns: the message is done. It raises: it is tried again later, and is a dead letter after `max_attempts`

@@ -358,7 +358,7 @@ class QueueMachine:
         self.begin(work.shift, stamp)
         for control in work.control:
             self.control(control, stamp)
-        self.totals.purged += work.purged
+        self.purge_arrivals(work.purged)
         self.arrive(work.segments, work.arrived, work.dedup, work.duplicates)
         for settled in work.settled:
             self.settle(settled, stamp)
@@ -400,6 +400,11 @@ class QueueMachine:
             if dedup[first] > now_ms and len(dedup) <= MAX_DEDUP:
                 break
             del dedup[first]
+
+    def purge_arrivals(self, count: int) -> None:
+        """They came and went in one entry."""
+        self.totals.enqueued += count
+        self.totals.purged += count
 
     def arrive(self, segments: dict[str, int], runs: Iterable[Run], dedup: dict[str, int], duplicates: int) -> None:
         for segment, count in segments.items():
