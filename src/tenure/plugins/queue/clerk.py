@@ -346,7 +346,7 @@ class QueueClerk:
 
     def _backoff_ms(self, attempt: int) -> int:
         settings = self._settings
-        longest = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 40))
+        longest = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 1000))
         return round(longest * 1000 * self._random.uniform(0.5, 1.0))
 
     def _let_go(self, work: Work) -> None:
