@@ -454,6 +454,7 @@ async def test_what_a_lost_watchdog_leaves_and_cannot_be_killed_is_named(monkeyp
         process = CommandProcess()
         await process.start(Command("sleep", "60"), env={}, deadline=lambda: FOREVER)
         monkeypatch.setattr(watchdog, "kill_each", lambda pids, spared: [4711])
+        harm("both", signal.SIGSTOP)  # or one of them may end the command before it is killed itself
         harm("both", signal.SIGKILL)
         with pytest.raises(CommandStillRunning) as stuck:
             await process.wait()
