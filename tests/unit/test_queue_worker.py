@@ -22,6 +22,8 @@ from tenure.plugins.queue.meter import WINDOW, IdleMeter
 from tests.unit.queue_rig import FOLDER, INBOX, Rig
 from tests.unit.queues import Desk, DeskClock
 
+QUICK = CoordinatorConfig(startup_jitter_max=0.0)
+
 
 class TestAtMostOnce:
     @pytest.mark.req("SQ-3")
@@ -378,7 +380,7 @@ def exit_at_once(message: Message) -> int:
 
 async def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
     async with Database(f"file://{tmp_path}") as db:
-        queue = S3QueuePlugin("jobs", backoff=0.05, result_retention=60.0)
+        queue = S3QueuePlugin("jobs", config=QUICK, backoff=0.05, result_retention=60.0)
         queue.on_message(exit_at_once, blocking="process", concurrency=1)
         await db.use_plugin(queue)
         message = await queue.enqueue("job")
@@ -399,7 +401,7 @@ async def test_the_log_is_kept_for_two_leases(tmp_path: Path) -> None:
 
 async def test_how_much_idling_costs_is_told(tmp_path: Path) -> None:
     async with Database(f"file://{tmp_path}") as db:
-        queue = await db.use_plugin(S3QueuePlugin("jobs", idle_budget=100_000))
+        queue = await db.use_plugin(S3QueuePlugin("jobs", config=QUICK, idle_budget=100_000))
         began = SYSTEM_CLOCK.read()
         while queue.idle_requests_per_hour == 0:
             assert SYSTEM_CLOCK.read().leader_elapsed(began) < 60
@@ -425,7 +427,7 @@ async def test_a_handler_that_is_registered_as_everything_ends(tmp_path: Path) -
 async def test_who_leaves_last_has_said_what_it_did(tmp_path: Path) -> None:
     handled = asyncio.Event()
     async with Database(f"file://{tmp_path}") as db:
-        queue = S3QueuePlugin("jobs")
+        queue = S3QueuePlugin("jobs", config=QUICK)
 
         @queue.handler
         async def handle(message: Message) -> None:
@@ -528,7 +530,7 @@ def test_a_queue_belongs_to_the_leaders_of_one_namespace() -> None:
 async def test_a_leader_that_does_not_have_the_queue_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = CoordinatorConfig.fast()
+    config = CoordinatorConfig.fast(startup_jitter_max=0.0)
     async with Database(f"file://{tmp_path}", worker_id="busy-elsewhere") as one:
         await one.use_plugin(S3QueuePlugin("a", config=config))
         coordinator = await one.get_global_coordinator("default")

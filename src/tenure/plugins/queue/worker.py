@@ -57,6 +57,8 @@ _FAILURES = 500
 _SOON = 0.003
 _REPORTS_AT_ONCE = 4
 _LOOK_AGAIN = 0.02
+_LATELY = 1.0
+"""Seconds after something happened for which it looks often."""
 _TICKETS_REMEMBERED = 2000
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
@@ -304,11 +306,18 @@ class QueueWorker:
             if found:
                 continue  # there may be more; how soon it looks after that is decided by what was in them
             self._on_idle()
-            lately = self._tickets_seen or self.clock.read().leader_elapsed(self._last_activity) < 1.0
-            pause = self._settings.poll_interval if self._hands or lately else min(self._idle_poll, pause * 1.5)
+            lately = self._tickets_seen or self.clock.read().leader_elapsed(self._last_activity) < _LATELY
+            pause = self._settings.poll_interval if lately else min(self._longest_pause(), pause * 1.5)
             self._tickets_seen = False
             await either(self._poll_now, pause)
             self._poll_now.clear()
+
+    def _longest_pause(self) -> float:
+        """Whoever holds messages and asks for more time for them must see the answer before it is over."""
+        shortest = min((hand.visibility for hand in self._hands.values()), default=None)
+        if shortest is None:
+            return self._idle_poll
+        return min(self._idle_poll, max(self._settings.poll_interval, shortest / 8))
 
     async def _poll(self) -> bool:
         base = self.tail.absent_since
@@ -816,6 +825,11 @@ class QueueWorker:
                 if not self._unsettled[hand.id]:
                     del self._unsettled[hand.id]
         self.counts["reports"] += 1
+        if reported:
+            now = self.clock.read()
+            if now.leader_elapsed(self._last_activity) >= _LATELY:
+                self._poll_now.set()  # its pauses may have become long, and the leader may have more, or an answer
+            self._last_activity = now
         for hand, outcome in reported:
             if hand.remaining() <= 0:
                 self.counts["late"] += 1
