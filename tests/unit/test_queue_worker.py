@@ -289,6 +289,44 @@ class TestBlocked:
             assert leader.leading.term.problems or what == "early"
 
 
+class TestSegments:
+    @pytest.mark.req("SQ-1")
+    def test_what_an_unwritten_entry_would_make_superfluous_is_kept(self) -> None:
+        """A leader clears away after its predecessors, while it decides on an entry that it will never write."""
+        with Rig(visibility_timeout=5.0) as rig:
+            first, client = rig.lead(), rig.client()
+            held = asyncio.Event()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+                if message.attempt == 1:
+                    await worker.host.clock.sleep(2.0)
+
+            worker = rig.work(handle)
+            rig.enqueue(1.0, client, "job")
+            rig.run(2.0)
+            first.lease.valid = False
+            second = rig.lead(2, name="second")
+
+            async def before(verb: str, key: str) -> StoreError | None:
+                if verb == "list" and key.endswith("/seg/"):
+                    await held.wait()
+                if verb == "create" and "/log/" in key and rig.world.now > 3.0:
+                    return StoreUnavailable("no entry is written any more")
+                return None
+
+            second.store.before = before
+            rig.run(5.0)
+            assert second.machine.totals.done == 1, "the test is of no use: it has not decided on the report"
+            held.set()
+            rig.run(6.0)
+            assert rig.bucket.keys(f"{FOLDER}seg/"), "the body is gone, and the log says that it is needed"
+            second.lease.valid = False
+            rig.lead(3, name="third")
+            rig.run(40.0)
+            assert not rig.bucket.keys(f"{FOLDER}seg/")
+
+
 class TestIdle:
     @pytest.mark.req("SQ-4")
     @pytest.mark.parametrize("workers", [1, 10])

@@ -145,7 +145,8 @@ class Leading:
         self.clerk, self.halted = clerk, None
         self._on_entry(entry)
         self._emit(LeadingBegan(entry.seq, entry.epoch, clerk.machine.ready_count))
-        cleaning = asyncio.get_running_loop().create_task(self._clear_segments(clerk))
+        # As the log says, and not as it is decided next: an entry that is not written yet may never be.
+        cleaning = asyncio.get_running_loop().create_task(self._clear_segments(frozenset(clerk.machine.segments)))
         try:
             await self._tick_on(term, clerk)
         finally:
@@ -210,14 +211,14 @@ class Leading:
         if dead:
             self._emit(MessagesDead(len(dead), dead[0].reason))
 
-    async def _clear_segments(self, clerk: QueueClerk) -> None:
+    async def _clear_segments(self, needed: frozenset[str]) -> None:
         """Segments of former leaders that no entry names: their writers were cut short (L-8)."""
         try:
             doomed = []
             async for row in self._store.list(SEGMENTS):
                 name = row.key.removeprefix(SEGMENTS)
                 epoch = name.partition("-")[0]
-                if epoch.isdigit() and int(epoch) < self._lead.epoch and name not in clerk.machine.segments:
+                if epoch.isdigit() and int(epoch) < self._lead.epoch and name not in needed:
                     doomed.append(row.key)
             if doomed:
                 self._lead.ensure()
