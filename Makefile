@@ -43,7 +43,7 @@ test-slow: venv ## Run the tests that take minutes, and no others
 	$(BIN)/python -m pytest -m slow tests
 
 test-servers: venv servers ## Run the tests against real object stores, those that take minutes, and the model
-	$(BIN)/python -m pytest -m "servers or slow" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "servers or slow" tests
 
 model: venv servers ## Search the model of the lease exhaustively, and its broken variants (spin)
 	$(BIN)/python -m tools.model

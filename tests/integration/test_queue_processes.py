@@ -221,6 +221,7 @@ def test_the_judge_explains_what_can_be_explained(what: str, tmp_path: Path) -> 
 # Real processes
 
 
+@pytest.mark.slow
 @pytest.mark.req("SQ-1", "SQ-2", "EF-9")
 async def test_the_leader_of_two_is_killed(url_of: Callable[[str], str], tmp_path: Path) -> None:
     quick = ("--set", "visibility_timeout=3", "--set", "margin=1")

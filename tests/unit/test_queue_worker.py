@@ -416,6 +416,7 @@ def exit_at_once(message: Message) -> int:
     return os.getpid()
 
 
+@pytest.mark.slow
 async def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
     async with Database(f"file://{tmp_path}") as db:
         queue = S3QueuePlugin("jobs", config=QUICK, backoff=0.05, result_retention=60.0)
