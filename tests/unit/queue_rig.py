@@ -143,7 +143,6 @@ class Worker:
             settings=rig.settings,
             ledger=rig.ledger,
             clock=self.host.clock,
-            draw_id=rig.draw_id,
             handler=handler,
             on_acked=rig.was_acked,
             **options,

@@ -547,7 +547,6 @@ class S3QueuePlugin(CoordinatorPlugin):
             settings=self.settings,
             ledger=self._ledger,
             clock=host.clock,
-            draw_id=host.draw_id,
             handler=handler,
             batch_handler=batch_handler,
             new_executor=new_executor if blocking is not Blocking.INLINE else None,

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 
 from tenure.clock import Clock, Reading
-from tenure.entropy import NewId
 from tenure.errors import NotFound, StoreError, TenureError, TicketLost
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
 from tenure.ledger.layout import SEGMENTS
@@ -126,7 +125,6 @@ class QueueWorker:
         settings: QueueSettings,
         ledger: LedgerConfig,
         clock: Clock,
-        draw_id: NewId,
         handler: Handler | None = None,
         batch_handler: BatchHandler | None = None,
         batch_size: int = 100,
@@ -140,7 +138,6 @@ class QueueWorker:
         on_result: Callable[[Message, Any], Any] | None = None,
         on_acked: Callable[[Hand, Outcome], None] | None = None,
         on_idle: Callable[[], None] = lambda: None,
-        emit: Callable[[str, Any], None] = lambda what, event: None,
     ) -> None:
         self.store = store
         self.uid = producer.owner
@@ -164,7 +161,6 @@ class QueueWorker:
         self._on_result = on_result
         self._on_acked = on_acked
         self._on_idle = on_idle
-        self._emit = emit
         called = handler if handler is not None else batch_handler
         assert called is not None
         self._plain = not _is_async(called)
@@ -625,8 +621,6 @@ class QueueWorker:
     async def _call_plain(self, handler: Callable[[Any], Any], argument: Any) -> Any:
         if self._blocking is Blocking.INLINE:
             return handler(argument)
-        if self._blocking is Blocking.PROCESS:
-            argument = _portable(argument)
         call = functools.partial(_called, handler, argument)
         executor = self._executor
         try:
@@ -915,10 +909,3 @@ def _is_async(function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-def _portable(argument: Any) -> Any:
-    """For another process: what can be pickled. Extending is for handlers that run in this one."""
-    if isinstance(argument, list):
-        return [_portable(each) for each in argument]
-    return argument
