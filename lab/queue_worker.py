@@ -29,8 +29,8 @@ from typing import Any
 from lab.believer import boottime_ns, say
 from tenure import CoordinatorConfig, Database
 from tenure.plugins.queue import Message, S3QueuePlugin
+from tenure.plugins.queue.hand import Hand
 from tenure.plugins.queue.wire import Outcome, Piece
-from tenure.plugins.queue.worker import Hand
 
 QUEUE = "jobs"
 LEASE = 3.0

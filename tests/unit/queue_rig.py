@@ -20,12 +20,14 @@ from tenure.errors import LeadershipLost, StoreError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Receipt, ledger_store
 from tenure.ledger.records import decode_entry
 from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.queue.hand import Hand
 from tenure.plugins.queue.leading import Leading
 from tenure.plugins.queue.outgoing import compose, encode_messages, options_from
+from tenure.plugins.queue.records import Ticket, Work
 from tenure.plugins.queue.settings import settings_from
-from tenure.plugins.queue.state import QueueMachine, Ticket, Work
+from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import Command, Outcome
-from tenure.plugins.queue.worker import Hand, QueueWorker
+from tenure.plugins.queue.worker import QueueWorker
 from tenure.store import Entry, NotModified, Stored, Unknown, Version
 from tenure.store import Outcome as Written
 from tenure.testing import Conditions, Host, Network, SimulatedBucket, SimulatedStore, World, Write

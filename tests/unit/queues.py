@@ -17,8 +17,9 @@ from tenure.clock import Reading
 from tenure.entropy import Random
 from tenure.ledger import InboxName, Item, Place, Situation, Stamp
 from tenure.plugins.queue.clerk import QueueClerk
+from tenure.plugins.queue.records import Run, Ticket, Work
 from tenure.plugins.queue.settings import QueueSettings
-from tenure.plugins.queue.state import QueueMachine, Run, Ticket, Work
+from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import (
     Command,
     Failure,

@@ -27,8 +27,9 @@ from tenure.plugins.queue.clerk import (
     QueueClerk,
     _quotas,
 )
+from tenure.plugins.queue.records import Run, Ticket, ref_of
 from tenure.plugins.queue.settings import IDLE_PRESENCE, IDLE_PRESENCE_KNOWN, Ordering, QueueSettings
-from tenure.plugins.queue.state import NO_REPORT, QueueMachine, Run, Ticket, ref_of
+from tenure.plugins.queue.state import NO_REPORT, QueueMachine
 from tenure.plugins.queue.wire import Failure, Options, Outcome, Piece, WorkerNote, digest
 from tenure.store.memory import MemoryStore
 from tests.unit.queues import START_MS, Desk, Message, failures, messages_of, pieces

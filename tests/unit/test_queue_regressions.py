@@ -21,8 +21,8 @@ from tenure.ledger import follower as follower_module
 from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.ledger.layout import log_key
 from tenure.plugins.queue import Message
+from tenure.plugins.queue.calling import called
 from tenure.plugins.queue.wire import Failure, Outcome
-from tenure.plugins.queue.worker import _called
 from tenure.testing.machine import EPOCH_SECONDS
 from tests.unit.queue_rig import FOLDER, LOG, Rig
 from tests.unit.queues import Desk, messages_of
@@ -293,7 +293,7 @@ class TestRunners:
             return next(iter([]))
 
         with ThreadPoolExecutor(1) as pool:
-            call = functools.partial(_called, handle, None)
+            call = functools.partial(called, handle, None)
             with pytest.raises(RuntimeError, match="StopIteration"):
                 await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(pool, call), 30)
 

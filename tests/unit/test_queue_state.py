@@ -15,20 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.ledger import Stamp
+from tenure.plugins.queue.keyqueue import KeyQueue
+from tenure.plugins.queue.records import Control, Run, Settled, Ticket, Work, parse_ref, ref_of
 from tenure.plugins.queue.settings import Ordering
-from tenure.plugins.queue.state import (
-    MAX_DEDUP,
-    MAX_HISTORY,
-    Control,
-    KeyQueue,
-    QueueMachine,
-    Run,
-    Settled,
-    Ticket,
-    Work,
-    parse_ref,
-    ref_of,
-)
+from tenure.plugins.queue.state import MAX_DEDUP, MAX_HISTORY, QueueMachine
 from tenure.plugins.queue.wire import Command, Failure, Options, Outcome, Piece, WorkerNote, digest
 from tests.unit.queues import START_MS, Desk, failures, fields, messages_of, pieces
 

@@ -14,7 +14,7 @@ from tenure.ledger import LogEntry
 from tenure.ledger.layout import log_key
 from tenure.plugins.queue import Message, S3QueuePlugin
 from tenure.plugins.queue.events import TicketsPublished
-from tenure.plugins.queue.state import Ticket, Work
+from tenure.plugins.queue.records import Ticket, Work
 from tenure.testing.machine import EPOCH_SECONDS
 from tests.unit.queue_rig import FOLDER, Leader, Rig
 

@@ -424,7 +424,7 @@ async def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
         await db.use_plugin(queue)
         message = await queue.enqueue("job")
         assert await queue.result(message, timeout=60.0) != os.getpid()
-        assert isinstance(queue.worker._executor, ProcessPoolExecutor)  # type: ignore[union-attr]
+        assert isinstance(queue.worker._caller.executor, ProcessPoolExecutor)  # type: ignore[union-attr]
 
 
 async def test_the_log_is_kept_for_two_leases(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.layout import INBOX, InboxName, parse_inbox_key
 from tenure.plugins.queue import DeadLetter, QueueStats
 from tenure.plugins.queue import looking as queue_looking
-from tenure.plugins.queue.state import QueueMachine, parse_ref
+from tenure.plugins.queue.records import parse_ref
+from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import PLAIN, Held, Options, TooNew, Unreadable, read_header
 from tenure.store import Access, Store, Stored
 

@@ -33,11 +33,12 @@ from tenure.entropy import new_id
 from tenure.errors import ConfigError
 from tenure.plugins.queue import Blocking, S3QueuePlugin
 from tenure.plugins.queue.events import LeadingBegan, MessagesDead, QueueHalted, TicketsLapsed
+from tenure.plugins.queue.hand import Hand
 from tenure.plugins.queue.plugin import SHUTDOWN_TIMEOUT
+from tenure.plugins.queue.records import ref_of
 from tenure.plugins.queue.settings import MAX_CONCURRENCY
-from tenure.plugins.queue.state import ref_of
 from tenure.plugins.queue.wire import Outcome
-from tenure.plugins.queue.worker import Hand, QueueWorker
+from tenure.plugins.queue.worker import QueueWorker
 from tenure.run.telling import to_standard_error
 from tenure.store.url import parse_url
 

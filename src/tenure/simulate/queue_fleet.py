@@ -14,7 +14,7 @@ from tenure.errors import CoordinationError, StoreError, TenureError
 from tenure.ledger import LedgerConfig
 from tenure.ledger.layout import ledger_folder
 from tenure.plugins.queue import Message, Outgoing, Reject, S3QueuePlugin
-from tenure.plugins.queue.state import ref_of
+from tenure.plugins.queue.records import ref_of
 from tenure.simulate.queue_judge import Judge
 from tenure.testing.bucket import SimulatedStore
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker

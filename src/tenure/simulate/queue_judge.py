@@ -19,9 +19,10 @@ from tenure.ledger import LedgerState, LogEntry
 from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.ledger.layout import parse_inbox_key, parse_number
 from tenure.plugins.queue import Message
-from tenure.plugins.queue.state import MAX_HISTORY, Control, QueueMachine, Run, Settled, Ticket, Work, parse_ref
+from tenure.plugins.queue.hand import Hand
+from tenure.plugins.queue.records import Control, Run, Settled, Ticket, Work, parse_ref
+from tenure.plugins.queue.state import MAX_HISTORY, QueueMachine
 from tenure.plugins.queue.wire import Outcome, Segment
-from tenure.plugins.queue.worker import Hand
 from tenure.testing.bucket import Write
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster

@@ -19,7 +19,9 @@ from tenure.ledger.producer import Lot, Producer, Receipt
 from tenure.ledger.producers import Producers, Verdict
 from tenure.ledger.records import LogEntry
 from tenure.plugins.queue.clerk import QueueClerk
-from tenure.plugins.queue.state import KeyQueue, QueueMachine, Run
+from tenure.plugins.queue.keyqueue import KeyQueue
+from tenure.plugins.queue.records import Run
+from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.worker import QueueWorker
 from tenure.store import Store
 from tenure.testing.broken import Patch, Variant

@@ -18,19 +18,9 @@ from tenure.entropy import Random
 from tenure.ledger import InboxName, Item, LogEntry, Place, Poison, Situation, Stamp, TooNewLetter
 from tenure.ledger.layout import SEGMENTS, owner_of
 from tenure.ledger.together import all_of
+from tenure.plugins.queue.records import Bury, Control, Joined, Retry, Run, Settled, Ticket, Work
 from tenure.plugins.queue.settings import IDLE_PRESENCE, IDLE_PRESENCE_KNOWN, Ordering, QueueSettings
-from tenure.plugins.queue.state import (
-    NO_REPORT,
-    Bury,
-    Control,
-    Joined,
-    QueueMachine,
-    Retry,
-    Run,
-    Settled,
-    Ticket,
-    Work,
-)
+from tenure.plugins.queue.state import NO_REPORT, QueueMachine
 from tenure.plugins.queue.wire import (
     MAX_ERROR_CHARACTERS,
     MAX_REFS,

@@ -17,8 +17,9 @@ from tenure.ledger.layout import SEGMENTS
 from tenure.ledger.leader import Overtaken
 from tenure.plugins.queue.clerk import QueueClerk
 from tenure.plugins.queue.events import LeadingBegan, MessagesDead, QueueHalted, TicketsLapsed, TicketsPublished
+from tenure.plugins.queue.records import Work
 from tenure.plugins.queue.settings import QueueSettings
-from tenure.plugins.queue.state import QueueMachine, Work
+from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.worker import either
 from tenure.store import Store
 

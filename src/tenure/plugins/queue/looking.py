@@ -10,7 +10,8 @@ from tenure.errors import NotFound, StoreError
 from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import INBOX, SEGMENTS
-from tenure.plugins.queue.state import Dead, QueueMachine, Run, ref_of
+from tenure.plugins.queue.records import Dead, Run, ref_of
+from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import Held, Segment, TooNew, Unreadable
 from tenure.store import Store, Stored
 

@@ -52,8 +52,8 @@ from tenure.plugins.queue.looking import (
 from tenure.plugins.queue.message import BatchHandler, Handler, Message
 from tenure.plugins.queue.meter import IdleMeter
 from tenure.plugins.queue.outgoing import Outgoing, compose, encode_lots, encode_messages, options_from
+from tenure.plugins.queue.records import parse_ref
 from tenure.plugins.queue.settings import MAX_CONCURRENCY, Blocking, QueueSettings, settings_from
-from tenure.plugins.queue.state import parse_ref
 from tenure.plugins.queue.wire import MAX_REFS, Command
 from tenure.plugins.queue.worker import QueueWorker
 from tenure.store import Store, Stored

@@ -8,304 +8,41 @@ key, a failure) makes it a run of its own.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right, insort
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
 from tenure.ledger import Stamp
-from tenure.plugins.queue.wire import Piece
+from tenure.plugins.queue import image
+from tenure.plugins.queue.keyqueue import KeyQueue, Offer
+from tenure.plugins.queue.records import (
+    Control,
+    Dead,
+    Joined,
+    Mark,
+    Note,
+    Run,
+    Settled,
+    Ticket,
+    Totals,
+    Work,
+    Worker,
+    parse_ref,
+)
+from tenure.plugins.queue.spans import by_segment, split
 
 VERSION = 1
 MAX_HISTORY = 10
-_AT_ONCE = 100
-_CHUNK_BYTES = 1024 * 1024
-"""About so many in one chunk of a snapshot; a few hundred long histories may be some more."""
 NO_REPORT = "no report came"
 _STALE_OFFERS = 1000
 MAX_DEDUP = 1_000_000
 """Keys that are remembered; the oldest are forgotten early above this."""
-
-
-class Run(msgspec.Struct, array_like=True, gc=False):
-    """Messages `low` up to before `high` of a segment."""
-
-    segment: str
-    low: int
-    high: int
-    at_ms: int
-    """When they were enqueued, on the store's clock: with the priority, this is their place in the queue."""
-    due_ms: int = 0
-    """Not before this."""
-    priority: int = 0
-    attempt: int = 1
-    """Which one the next delivery is."""
-    key: str = ""
-    visibility_ms: int = 0
-    max_attempts: int = 0
-    order: int = 0
-    """Its place among those of its ordering key."""
-
-    @property
-    def count(self) -> int:
-        return self.high - self.low
-
-    def part(self, low: int, high: int) -> Run:
-        return msgspec.structs.replace(self, low=low, high=high)
-
-
-class Ticket(msgspec.Struct, array_like=True):
-    """Messages that one worker may handle until the deadline."""
-
-    id: str
-    uid: str
-    seq: int
-    """Of the entry that published it: the fencing token."""
-    deadline_ms: int
-    visibility_ms: int
-    runs: list[Run]
-    extended: int = 0
-    """The entry that set its deadline last, if that was not the one that published it."""
-
-    @property
-    def count(self) -> int:
-        return sum(run.high - run.low for run in self.runs)
-
-
-class Note(msgspec.Struct, array_like=True, frozen=True):
-    """One failed attempt."""
-
-    attempt: int
-    at_ms: int
-    worker: str
-    error: str
-
-
-class Retry(msgspec.Struct, array_like=True, frozen=True):
-    """A message goes back to the queue, to be tried again."""
-
-    segment: str
-    index: int
-    due_ms: int
-    error: str
-    counts: bool = True
-    """As an attempt."""
-    in_place: bool = True
-    """Of an ordering key: before those behind it, which wait for it."""
-
-
-class Bury(msgspec.Struct, array_like=True, frozen=True):
-    """A message is dead."""
-
-    segment: str
-    index: int
-    reason: str
-    error: str
-
-
-class Settled(msgspec.Struct, omit_defaults=True):
-    """What was decided on a worker's report, or on a ticket that has lapsed."""
-
-    ticket: str
-    all_done: bool = False
-    done: list[Piece] = []
-    retry: list[Retry] = []
-    dead: list[Bury] = []
-    back: list[Piece] = []
-    lapsed: bool = False
-    """Nobody reported: all that is left goes back, as another attempt ..."""
-    due_ms: int = 0
-    """... not before this, but for those in `dead`."""
-    deadline_ms: int = 0
-    """Extended until then."""
-
-
-class Joined(msgspec.Struct, array_like=True, frozen=True):
-    uid: str
-    name: str
-    capacity: int
-    since: int = 0
-    held: list[str] = []
-
-
-class Control(msgspec.Struct, array_like=True, frozen=True):
-    op: str
-    refs: list[str] = []
-    by: str = ""
-
-
-class Work(msgspec.Struct, omit_defaults=True):
-    """The events of one entry, in the order in which they are applied."""
-
-    shift: int = 0
-    """Deadlines of the entry before this one are so many milliseconds later: it took that long to be written."""
-    control: list[Control] = []
-    segments: dict[str, int] = {}
-    """New ones, and how many messages they hold that count."""
-    arrived: list[Run] = []
-    dedup: dict[str, int] = {}
-    """Digests, and until when (ms)."""
-    duplicates: int = 0
-    purged: int = 0
-    """Of what arrived, before a purge in the same entry."""
-    settled: list[Settled] = []
-    """By reports ..."""
-    joined: list[Joined] = []
-    left: list[str] = []
-    lapsed: list[Settled] = []
-    """... and for want of them."""
-    tickets: list[Ticket] = []
-
-
-class Published(msgspec.Struct):
-    """The part of `Work` that a worker reads."""
-
-    shift: int = 0
-    settled: list[Settled] = []
-    lapsed: list[Settled] = []
-    tickets: list[Ticket] = []
-
-
-class Dead(msgspec.Struct, array_like=True):
-    run: Run
-    reason: str
-    at_ms: int
-    history: list[Note]
-
-
-Offer = tuple[int, int, str]
-"""The place of a key's first message, a tie-breaker, and the key."""
-
-
-class KeyQueue:
-    """The messages of one ordering key, in order. There may be as many of these as messages: a deque is too large."""
-
-    __slots__ = ("_head", "_runs", "in_flight", "offer", "offered", "reminder")
-
-    def __init__(self) -> None:
-        self._runs: list[Run] = []
-        self._head = 0
-        """Those before it were taken, and are cleared away together."""
-        self.in_flight = 0
-        self.offer: Offer | None = None
-        """What of `key_heaps` counts: all others of this key are out of date."""
-        self.offered = 0
-        """The priority under which it is."""
-        self.reminder = 0
-        """When this key is looked at again (ms), if that was asked for."""
-
-    def __len__(self) -> int:
-        return len(self._runs) - self._head
-
-    @property
-    def waiting(self) -> list[Run]:
-        return self._runs[self._head :]
-
-    @property
-    def first(self) -> Run | None:
-        return self._runs[self._head] if self._head < len(self._runs) else None
-
-    def begin_with(self, most: int) -> list[Run]:
-        return self._runs[self._head : self._head + most]
-
-    def add(self, run: Run) -> None:
-        runs, head = self._runs, self._head
-        if len(runs) == head or runs[-1].order < run.order:
-            runs.append(run)
-        elif head and run.order < runs[head].order:
-            self._head -= 1
-            runs[self._head] = run
-        else:
-            insort(runs, run, lo=head, key=_order)
-
-    def take(self, wanted: Run) -> bool:
-        """Remove one message; those that are given out are the first ones."""
-        runs = self._runs
-        for place in range(self._head, len(runs)):
-            run = runs[place]
-            if run.low == wanted.low and run.high == wanted.high and run.segment == wanted.segment:
-                break
-        else:
-            return False
-        if place > self._head:
-            del runs[place]
-            return True
-        self._head += 1
-        if self._head == len(runs) or (self._head >= _CLEAR_AT and self._head * 2 >= len(runs)):
-            del runs[: self._head]
-            self._head = 0
-        return True
-
-    def clear(self) -> None:
-        self._runs, self._head, self.offer, self.reminder = [], 0, None, 0
-
-
-def _order(run: Run) -> int:
-    return run.order
-
-
-_CLEAR_AT = 32
-
-
-class Worker(msgspec.Struct):
-    name: str
-    capacity: int
-    held: int = 0
-    """Messages in its open tickets."""
-
-
-class Totals(msgspec.Struct):
-    enqueued: int = 0
-    done: int = 0
-    failed: int = 0
-    lapsed: int = 0
-    died: int = 0
-    duplicates: int = 0
-    purged: int = 0
-
-
-class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """What there had been by then, so that rates can be told."""
-
-    time_ms: int
-    enqueued: int
-    done: int
-
-
 MARK_EVERY_MS = 10_000
 RATES_OVER_MS = 60_000
 _MARKS = 2 + RATES_OVER_MS // MARK_EVERY_MS
 
-
-class _Frame(msgspec.Struct):
-    """The first chunk of a snapshot."""
-
-    paused: bool
-    last_seq: int
-    orders: int
-    totals: Totals
-    marks: list[Mark]
-    counts: dict[str, int]
-    """What is in the others, which are `_Part`s: by field."""
-
-
-class _Part(msgspec.Struct, omit_defaults=True):
-    """Each of the other chunks: some of one kind."""
-
-    segments: list[tuple[str, int]] = []
-    workers: list[tuple[str, Worker]] = []
-    tickets: list[Ticket] = []
-    history: list[tuple[str, int, list[Note]]] = []
-    dead: list[Dead] = []
-    dedup: list[tuple[str, int]] = []
-    waiting: list[Run] = []
-    delayed: list[Run] = []
-
-
 _work = msgspec.json.Decoder(Work)
-_part = msgspec.json.Decoder(_Part)
 
 
 class QueueMachine:
@@ -712,15 +449,15 @@ class QueueMachine:
         for priority, pieces in plain.items():
             ready = self.ready.get(priority, deque())
             left = sum(high - low for _, low, high in pieces)
-            by_segment = _by_segment(pieces)
+            spans = by_segment(pieces)
             kept: list[Run] = []
             while left and ready:
                 run = ready.popleft()
-                found, rest = _split(run, by_segment)
+                found, rest = split(run, spans)
                 left -= sum(each.count for each in found)
                 kept += rest
             if left:
-                raise ValueError(f"{left} messages of {min(by_segment)} and others are not ready")
+                raise ValueError(f"{left} messages of {min(spans)} and others are not ready")
             ready.extendleft(reversed(kept))
             if not ready:
                 self.ready.pop(priority, None)
@@ -732,9 +469,9 @@ class QueueMachine:
         if pieces is None:
             found = ticket.runs
         else:
-            by_segment = _by_segment(pieces)
+            spans = by_segment(pieces)
             for run in ticket.runs:
-                taken, rest = _split(run, by_segment)
+                taken, rest = split(run, spans)
                 found += taken
                 left += rest
         ticket.runs = left
@@ -808,117 +545,41 @@ class QueueMachine:
     # Snapshots
 
     def snapshot(self) -> list[bytes]:
-        kept: dict[str, list[Any]] = {
-            "segments": list(self.segments.items()),
-            "workers": list(self.workers.items()),
-            "tickets": list(self.tickets.values()),
-            "history": [(segment, index, notes) for (segment, index), notes in self.history.items()],
-            "dead": list(self.dead.values()),
-            "dedup": list(self.dedup.items()),
-            "waiting": [
+        frame = image.Frame(self.paused, self.last_seq, self.orders, self.totals, list(self.marks))
+        contents = image.Contents(
+            segments=list(self.segments.items()),
+            workers=list(self.workers.items()),
+            tickets=list(self.tickets.values()),
+            history=[(segment, index, notes) for (segment, index), notes in self.history.items()],
+            dead=list(self.dead.values()),
+            dedup=list(self.dedup.items()),
+            waiting=[
                 *(run for queue in self.ready.values() for run in queue),
                 *(run for queue in self.keys.values() for run in queue.waiting),
             ],
-            "delayed": [run for _, _, run in sorted(self.delayed, key=lambda each: each[:2]) if run.count],
-        }
-        counts = {field: len(values) for field, values in kept.items()}
-        frame = _Frame(self.paused, self.last_seq, self.orders, self.totals, list(self.marks), counts)
-        return [msgspec.json.encode(frame), *(chunk for field in kept for chunk in _chunks(field, kept[field]))]
+            delayed=[run for _, _, run in sorted(self.delayed, key=lambda each: each[:2]) if run.count],
+        )
+        return image.encode(frame, contents)
 
     def restore(self, chunks: Sequence[bytes]) -> None:
-        frame = msgspec.json.decode(chunks[0], type=_Frame)
+        frame, contents = image.decode(chunks)
         self.__init__()  # type: ignore[misc]
         self.paused, self.last_seq, self.orders, self.totals = frame.paused, frame.last_seq, frame.orders, frame.totals
         self.marks.extend(frame.marks)
-        found: Counter[str] = Counter()
-        names: dict[str, str] = {}
-        waiting: list[Run] = []
-        delayed: list[Run] = []
-        for chunk in chunks[1:]:
-            part = _part.decode(chunk)
-            for field in _Part.__struct_fields__:
-                found[field] += len(getattr(part, field))
-            for run in (*part.waiting, *part.delayed):
-                # Many runs are of one segment, and many messages of one key: its name is kept once.
-                run.segment = names.setdefault(run.segment, run.segment)
-                run.key = names.setdefault(run.key, run.key)
-            waiting += part.waiting
-            delayed += part.delayed
-            self.segments.update(part.segments)
-            self.workers.update(part.workers)
-            self.tickets.update((ticket.id, ticket) for ticket in part.tickets)
-            self.history.update(((segment, index), notes) for segment, index, notes in part.history)
-            self.dead.update(((dead.run.segment, dead.run.low), dead) for dead in part.dead)
-            self.dedup.update(part.dedup)
-        if +found != +Counter(frame.counts):
-            raise ValueError(f"{dict(found)} were read, and {frame.counts} were written")
+        self.segments.update(contents.segments)
+        self.workers.update(contents.workers)
+        self.tickets.update((ticket.id, ticket) for ticket in contents.tickets)
+        self.history.update(((segment, index), notes) for segment, index, notes in contents.history)
+        self.dead.update(((dead.run.segment, dead.run.low), dead) for dead in contents.dead)
+        self.dedup.update(contents.dedup)
         for ticket in self.tickets.values():
             self.in_flight_count += ticket.count
             for run in ticket.runs:
                 if run.key:
                     self._queue_of(run.key).in_flight += run.count
-        for run in waiting:
+        for run in contents.waiting:
             self._make_ready(run)
             if run.key and run.due_ms:
                 self._remind(run.key, self.keys[run.key], run.due_ms)
-        for run in delayed:
+        for run in contents.delayed:
             self._delay(run)
-
-
-def _chunks(field: str, values: Sequence[Any]) -> Iterator[bytes]:
-    """As parts of a snapshot. Encoded by the hundred: how long a history is, is not known before."""
-    pieces: list[bytes] = []
-    size = 0
-    for start in range(0, len(values), _AT_ONCE):
-        piece = msgspec.json.encode(values[start : start + _AT_ONCE])[1:-1]
-        pieces.append(piece)
-        size += len(piece)
-        if size >= _CHUNK_BYTES or start + _AT_ONCE >= len(values):
-            yield b'{"%s":[%s]}' % (field.encode(), b",".join(pieces))
-            pieces, size = [], 0
-
-
-def ref_of(segment: str, index: int) -> str:
-    return f"{segment}:{index}"
-
-
-def parse_ref(ref: str) -> tuple[str, int]:
-    """Whatever a person gives; what is no reference refers to nothing."""
-    segment, _, index = ref.rpartition(":")
-    return segment, int(index) if index.isascii() and index.isdigit() and len(index) < 12 else -1
-
-
-def _by_segment(pieces: Iterable[tuple[str, int, int]]) -> dict[str, list[tuple[int, int]]]:
-    """In order; nothing twice, whatever a report says."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for segment, low, high in sorted(pieces):
-        spans = found.setdefault(segment, [])
-        low = max(low, spans[-1][1]) if spans else low
-        if low < high:
-            spans.append((low, high))
-    return found
-
-
-def _split(run: Run, by_segment: dict[str, list[tuple[int, int]]]) -> tuple[list[Run], list[Run]]:
-    """A run as the pieces of it that are meant, and the rest."""
-    spans = by_segment.get(run.segment)
-    if not spans:
-        return [], [run]
-    found: list[Run] = []
-    rest: list[Run] = []
-    at = run.low
-    for place in range(max(0, bisect_right(spans, (run.low, run.low)) - 1), len(spans)):
-        low, high = max(spans[place][0], run.low), min(spans[place][1], run.high)
-        if spans[place][0] >= run.high:
-            break
-        if low >= high:
-            continue
-        if at < low:
-            rest.append(run.part(at, low))
-        found.append(run.part(low, high))
-        at = high
-    if not found:
-        return [], [run]
-    if at < run.high:
-        rest.append(run.part(at, run.high))
-    return found, rest

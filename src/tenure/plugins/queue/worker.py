@@ -8,35 +8,35 @@ the ticket yet: never later than the leader's. What it reports after that is `la
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Executor
+from concurrent.futures import Executor
 from typing import Any
 
 import msgspec
 
 from tenure.clock import Clock, Reading
-from tenure.errors import NotFound, StoreError, TenureError, TicketLost
+from tenure.errors import NotFound, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
-from tenure.ledger.layout import SEGMENTS
+from tenure.plugins.queue.calling import Caller, is_async
+from tenure.plugins.queue.experience import Experience
+from tenure.plugins.queue.hand import Hand, HeldMessage, pieces_of, size_of, ticket_lost
 from tenure.plugins.queue.message import BatchHandler, Handler, Message, Reject
+from tenure.plugins.queue.records import Published, Run, Ticket
+from tenure.plugins.queue.segments import FetchedSegments
 from tenure.plugins.queue.settings import IDLE_PRESENCE, IDLE_PRESENCE_KNOWN, Blocking, Delivery, QueueSettings
-from tenure.plugins.queue.state import Published, Run, Ticket
 from tenure.plugins.queue.wire import (
     MAX_ERROR_CHARACTERS,
     Failure,
     Held,
     Outcome,
-    Piece,
     Segment,
     TooNew,
     Unreadable,
     WorkerNote,
 )
-from tenure.store import Store, Stored
+from tenure.store import Store
 
 _log = logging.getLogger("tenure.queue")
 
@@ -44,10 +44,6 @@ REPORT_WITHIN = 0.05
 """Seconds for which outcomes are gathered."""
 REPORT_WITHIN_IDLE = 0.1
 """The same, for one who can be given more meanwhile."""
-MAX_CAPACITY = 10_000
-HOLD_SECONDS = 1.0
-"""A worker asks for as much as it has lately handled in this time."""
-SEGMENTS_KEPT = 8
 _CHECK_EVERY = 0.01
 _DEAF_AFTER = 15.0
 _NOTE_BYTES = 256 * 1024
@@ -61,58 +57,8 @@ _LATELY = 1.0
 _TICKETS_REMEMBERED = 2000
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
-_SEGMENT_TRIES = 6
 
 _published = msgspec.json.Decoder(Published)
-
-
-class Hand:
-    """A ticket that this worker holds."""
-
-    def __init__(self, worker: QueueWorker, ticket: Ticket, base: Reading) -> None:
-        self._worker = worker
-        self.id = ticket.id
-        self.token = ticket.seq
-        self.visibility = ticket.visibility_ms / 1000
-        self.base = base
-        self.runs = ticket.runs
-        self.total = ticket.count
-        self.keyed = any(run.key for run in ticket.runs)
-        self.open = self.total
-        """Messages without an outcome."""
-        self.done: list[tuple[str, int]] = []
-        self.failed: list[Failure] = []
-        self.back: list[tuple[str, int]] = []
-        self.settled_first = False
-        """At most once: all of it was reported as done."""
-        self.extending: asyncio.Future[None] | None = None
-        self.extend_asked: Reading | None = None
-        self.lost = False
-
-    def remaining(self) -> float:
-        if self.lost:
-            return 0.0
-        passed = self._worker.clock.read().leader_elapsed(self.base)
-        return max(0.0, self.visibility * (1 - self._worker.drift) - passed)
-
-    async def extend(self) -> None:
-        await self._worker.extend(self)
-
-
-class _Held:
-    """A message in hand, until it has an outcome."""
-
-    __slots__ = ("begun", "closed", "hand", "index", "message", "segment", "settled")
-
-    def __init__(self, hand: Hand, message: Message, segment: str, index: int) -> None:
-        self.hand = hand
-        self.message = message
-        self.segment = segment
-        self.index = index
-        self.begun = False
-        self.closed = False
-        self.settled = False
-        """At most once: it was reported as done before it is begun."""
 
 
 class QueueWorker:
@@ -152,9 +98,7 @@ class QueueWorker:
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._auto_extend = auto_extend
-        self._blocking = blocking
-        self._new_executor = new_executor
-        self._executor = new_executor() if new_executor is not None else None
+        self._caller = Caller(blocking, new_executor)
         quieter = IDLE_PRESENCE_KNOWN if is_member else IDLE_PRESENCE
         self._idle_presence = quieter * settings.presence
         self._decode = decode if decode is not None else msgspec.json.Decoder().decode
@@ -163,13 +107,13 @@ class QueueWorker:
         self._on_idle = on_idle
         called = handler if handler is not None else batch_handler
         assert called is not None
-        self._plain = not _is_async(called)
+        self._plain = not is_async(called)
         self.tail = Tail(store, config=ledger, clock=clock)
         self._hands: dict[str, Hand] = {}
-        self._ready: deque[list[_Held]] = deque()
+        self._ready: deque[list[HeldMessage]] = deque()
         """Groups of messages that are handled one after the other; most are of one."""
         self._ready_messages = 0
-        self._running: dict[asyncio.Task[Any], list[_Held]] = {}
+        self._running: dict[asyncio.Task[Any], list[HeldMessage]] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         """Runners that wait for something to do."""
         self._tasks: list[asyncio.Task[Any]] = []
@@ -187,11 +131,10 @@ class QueueWorker:
         self._taken: OrderedDict[str, None] = OrderedDict()
         """Tickets that were its own, the last ones."""
         self._rejoin = False
-        self._capacity = prefetch if prefetch is not None else 2 * concurrency
-        self._rate_since = clock.read()
-        self._rate_count = 0
+        first = prefetch if prefetch is not None else 2 * concurrency
+        self._experience = Experience(concurrency, settings.visibility_timeout, clock.read(), first)
         self._last_sent: Reading | None = None
-        self._segments: OrderedDict[str, asyncio.Future[Segment]] = OrderedDict()
+        self._segments = FetchedSegments(store, clock)
         self._draining = False
         self._poll_now = asyncio.Event()
         idle = min(7200.0 / settings.idle_budget, settings.visibility_timeout / 4)
@@ -371,8 +314,8 @@ class QueueWorker:
     # Fetching
 
     async def _fetch(self, hand: Hand) -> None:
-        chains: dict[str, list[_Held]] = {}
-        groups: list[list[_Held]] = []
+        chains: dict[str, list[HeldMessage]] = {}
+        groups: list[list[HeldMessage]] = []
         broken: set[str] = set()
         ordered = self._settings.key_concurrency == 1
         for run in hand.runs:
@@ -381,7 +324,7 @@ class QueueWorker:
                     self._give_back(hand, run.segment, index)
                 continue
             try:
-                segment = await self._segment(run.segment)
+                segment = await self._segments.get(run.segment)
                 messages = list(self._open(hand, run, segment))
             except (StoreError, Unreadable, TooNew) as error:
                 gone = isinstance(error, NotFound | Unreadable)
@@ -402,7 +345,7 @@ class QueueWorker:
         else:
             self._make_ready(groups)
 
-    def _make_ready(self, groups: list[list[_Held]]) -> None:
+    def _make_ready(self, groups: list[list[HeldMessage]]) -> None:
         """All at once: a runner that has taken a chain must have all of it."""
         if self._draining and not (groups and groups[0][0].settled):
             for group in groups:
@@ -416,12 +359,12 @@ class QueueWorker:
             if not runner.done():
                 runner.set_result(None)
 
-    async def _settle_first(self, hand: Hand, groups: list[list[_Held]]) -> None:
+    async def _settle_first(self, hand: Hand, groups: list[list[HeldMessage]]) -> None:
         """At most once: what cannot be settled in time is not begun. Some at a time, and only as these are handled:
         what was settled and not begun when this process ends is lost."""
         most = max(2 * self._concurrency, self._batch_size if self._batch_handler is not None else 1)
         while groups:
-            portion: list[list[_Held]] = []
+            portion: list[list[HeldMessage]] = []
             while groups and (not portion or sum(map(len, portion)) + len(groups[0]) <= most):
                 portion.append(groups.pop(0))
             while self._settling_first or self._ready_messages >= max(1, most // 2):
@@ -434,11 +377,11 @@ class QueueWorker:
                         self._finish(held, "back")
                 return
             places = [(held.segment, held.index) for group in portion for held in group]
-            outcome = Outcome(hand.id, done=_pieces(places))
+            outcome = Outcome(hand.id, done=pieces_of(places))
             note = WorkerNote(self.uid, self._name, self._now_capacity(), outcomes=[outcome])
             self._settling_first = True
             try:
-                await self._producer.submit(note, 200 + _size(outcome))
+                await self._producer.submit(note, 200 + size_of(outcome))
             except TenureError as error:
                 _log.warning("some messages were given up, since they could not be settled first: %s", error)
                 self._let_go(hand)
@@ -466,36 +409,7 @@ class QueueWorker:
         self._rejoin = True
         self._report_due.set()
 
-    async def _segment(self, name: str) -> Segment:
-        found = self._segments.get(name)
-        if found is None:
-            found = self._segments[name] = asyncio.ensure_future(self._get_segment(name))
-            while len(self._segments) > SEGMENTS_KEPT:
-                self._segments.popitem(last=False)
-        else:
-            self._segments.move_to_end(name)
-        try:
-            return await asyncio.shield(found)
-        except BaseException:
-            if found.done():
-                self._segments.pop(name, None)
-            raise
-
-    async def _get_segment(self, name: str) -> Segment:
-        for last in (*([False] * (_SEGMENT_TRIES - 1)), True):
-            try:
-                stored = await self.store.get(SEGMENTS + name)
-                assert isinstance(stored, Stored)
-                return Segment(stored.body)
-            except NotFound:
-                raise
-            except StoreError:
-                if last:
-                    raise
-                await self.clock.sleep(0.5)
-        raise AssertionError("unreachable")
-
-    def _open(self, hand: Hand, run: Run, segment: Segment) -> list[_Held]:
+    def _open(self, hand: Hand, run: Run, segment: Segment) -> list[HeldMessage]:
         found = []
         attempt, name, key = run.attempt, run.segment, run.key or None
         index = run.low
@@ -510,7 +424,7 @@ class QueueWorker:
                     index += 1
                     continue
             message = Message(_id(held), body, attempt, options.headers, key, held.modified_ms, hand, name, index)
-            found.append(_Held(hand, message, name, index))
+            found.append(HeldMessage(hand, message, name, index))
             index += 1
         return found
 
@@ -555,7 +469,7 @@ class QueueWorker:
                 held.begun = True
                 try:
                     if self._plain:
-                        result = await self._call_plain(handler, message)
+                        result = await self._caller.call(handler, message)
                     else:
                         result = await handler(message)
                     if self._on_result is not None:
@@ -581,7 +495,7 @@ class QueueWorker:
                     turn = self.clock.read()
 
     async def _run_batch(self, task: asyncio.Task[Any]) -> None:
-        batch: list[_Held] = []
+        batch: list[HeldMessage] = []
         while self._ready and len(batch) < self._batch_size:
             group = self._ready[0]
             if batch and len(batch) + len(group) > self._batch_size:
@@ -598,7 +512,7 @@ class QueueWorker:
         assert self._batch_handler is not None
         try:
             if self._plain:
-                await self._call_plain(self._batch_handler, messages)
+                await self._caller.call(self._batch_handler, messages)
             else:
                 await self._batch_handler(messages)
         except (Exception, asyncio.CancelledError) as error:
@@ -612,28 +526,13 @@ class QueueWorker:
         self._running.pop(task, None)
         await self.clock.sleep(0)
 
-    def _drop_if_lost(self, held: _Held) -> bool:
+    def _drop_if_lost(self, held: HeldMessage) -> bool:
         if held.settled or held.hand.remaining() > 0:
             return False
         self._finish(held, "back")
         return True
 
-    async def _call_plain(self, handler: Callable[[Any], Any], argument: Any) -> Any:
-        if self._blocking is Blocking.INLINE:
-            return handler(argument)
-        call = functools.partial(_called, handler, argument)
-        executor = self._executor
-        try:
-            result = await asyncio.get_running_loop().run_in_executor(executor, call)
-        except BrokenExecutor:
-            if executor is self._executor and self._new_executor is not None:
-                self._executor = self._new_executor()  # one process that dies must not be the end of all handling
-                if executor is not None:
-                    executor.shutdown(wait=False, cancel_futures=True)
-            raise
-        return await result if inspect.isawaitable(result) else result
-
-    def _failed(self, held: _Held, error: BaseException) -> None:
+    def _failed(self, held: HeldMessage, error: BaseException) -> None:
         held.closed = True
         text = f"{type(error).__name__}: {error}"
         if held.settled:
@@ -649,14 +548,14 @@ class QueueWorker:
         hand.failed.append(Failure(segment, index, error[:MAX_ERROR_CHARACTERS], final))
         self._closed(hand)
 
-    def _finish(self, held: _Held, how: str) -> None:
+    def _finish(self, held: HeldMessage, how: str) -> None:
         held.closed = True
         hand = held.hand
         if held.settled:
             self._settled -= 1
-            self._rate_count += how == "done"
+            self._experience.handled += how == "done"
         elif how == "done":
-            self._rate_count += 1
+            self._experience.handled += 1
             hand.done.append((held.segment, held.index))
         elif how == "back":
             hand.back.append((held.segment, held.index))
@@ -710,7 +609,7 @@ class QueueWorker:
         short = {hand.id for hand in self._hands.values() if hand.remaining() < hand.visibility / 8}
         if not short or not any(group[0].hand.id in short for group in self._ready):
             return
-        kept: list[list[_Held]] = []
+        kept: list[list[HeldMessage]] = []
         for group in self._ready:
             if group[0].hand.id not in short or group[0].settled:
                 kept.append(group)
@@ -727,7 +626,7 @@ class QueueWorker:
             return REPORT_WITHIN
         held = sum(hand.total for hand in self._hands.values())
         waits = (
-            2 * held >= self._capacity
+            2 * held >= self._experience.capacity
             or self._settings.max_in_flight
             or any(self._hands[id].keyed for id in self._changed if id in self._hands)
         )
@@ -757,7 +656,7 @@ class QueueWorker:
             if (wanted or hand.id in self._changed) and size < _NOTE_BYTES:
                 self._changed.discard(hand.id)
                 outcome = self._outcome(hand, wanted)
-                size += _size(outcome)
+                size += size_of(outcome)
                 reported.append((hand, outcome))
         if self._changed:
             self._report_due.set()  # the rest goes into the next one
@@ -779,26 +678,16 @@ class QueueWorker:
             self._refuse_extension(hand)
         if len(done) == hand.total:
             return Outcome(hand.id, all_done=True)
-        return Outcome(hand.id, False, _pieces(done), failed, _pieces(back), extend)
+        return Outcome(hand.id, False, pieces_of(done), failed, pieces_of(back), extend)
 
     def _now_capacity(self) -> int:
-        """How much it can hold: what it handles in a second, by its own experience, and never suddenly more."""
+        """How much it can hold."""
         if self._draining or self.clock.read().leader_elapsed(self._polled) > _DEAF_AFTER + 3 * self._idle_poll:
             return 0  # who cannot see its tickets asks for none
         if self._prefetch is not None:
             return max(0, self._prefetch - self._settled)
-        now = self.clock.read()
-        passed = now.leader_elapsed(self._rate_since)
-        if passed >= 0.1 and self._rate_count:
-            rate = self._rate_count / passed
-            # What it holds must be begun long before its time is over, however slow the handler is.
-            in_time = int(rate * self._settings.visibility_timeout / 4)
-            wanted = max(self._concurrency, min(max(2 * self._concurrency, int(rate * HOLD_SECONDS)), in_time))
-            wanted = min(MAX_CAPACITY, max(self._capacity // 2, min(wanted, 4 * self._capacity)))
-            if wanted <= self._concurrency or 4 * abs(wanted - self._capacity) > self._capacity:
-                self._capacity = wanted  # each change is written down: small ones are not worth it
-            self._rate_since, self._rate_count = now, 0
-        return max(0, self._capacity - self._settled)  # what is settled is in hand, though the leader counts it as done
+        capacity = self._experience.learn(self.clock.read())
+        return max(0, capacity - self._settled)  # what is settled is in hand, though the leader counts it as done
 
     async def _send(self, note: WorkerNote, reported: list[tuple[Hand, Outcome]]) -> None:
         for hand, _ in reported:
@@ -806,7 +695,7 @@ class QueueWorker:
         try:
             while self._producer.is_full:
                 await self._producer.room()
-            await self._producer.submit(note, 200 + sum(map(_size, note.outcomes)))
+            await self._producer.submit(note, 200 + sum(map(size_of, note.outcomes)))
         except TenureError as error:
             # The tickets lapse, and their messages are handled again.
             self.counts["reports_lost"] += 1
@@ -832,12 +721,12 @@ class QueueWorker:
 
     def _refuse_extension(self, hand: Hand) -> None:
         if hand.extending is not None and not hand.extending.done():
-            hand.extending.set_exception(_lost(hand))
+            hand.extending.set_exception(ticket_lost(hand))
             hand.extending.exception()
 
     async def extend(self, hand: Hand) -> None:
         if hand.remaining() <= 0 or hand.id not in self._hands:
-            raise _lost(hand)
+            raise ticket_lost(hand)
         if hand.extending is None or hand.extending.done():
             hand.extending = asyncio.get_running_loop().create_future()
             hand.extend_asked = None
@@ -846,32 +735,13 @@ class QueueWorker:
         await asyncio.shield(hand.extending)
 
     def shut_down(self) -> None:
-        """Once it has stopped: let go of the threads or processes. What runs in a thread cannot be ended; a process
-        that is not done by now is ended, since its message is tried again elsewhere."""
-        executor, self._executor = self._executor, None
-        if executor is None:
-            return
-        processes = list((getattr(executor, "_processes", None) or {}).values())
-        for process in processes:
-            process.kill()
-        executor.shutdown(wait=bool(processes), cancel_futures=True)  # at once, if they are dead
+        """Once it has stopped."""
+        self._caller.close()
 
     @property
     def holding(self) -> int:
         """Messages in hand without an outcome."""
         return sum(hand.open for hand in self._hands.values())
-
-
-def _lost(hand: Hand) -> TicketLost:
-    return TicketLost(f"the time for ticket {hand.id} is over: its messages may be with another worker by now")
-
-
-def _called(handler: Callable[[Any], Any], argument: Any) -> Any:
-    """In a thread or process: a future cannot carry a StopIteration, and would never end."""
-    try:
-        return handler(argument)
-    except StopIteration as error:
-        raise RuntimeError("the handler raised StopIteration") from error
 
 
 async def either(event: asyncio.Event, seconds: float) -> None:
@@ -883,29 +753,5 @@ async def either(event: asyncio.Event, seconds: float) -> None:
         pass
 
 
-def _size(outcome: Outcome) -> int:
-    """About so many bytes."""
-    return 64 * (1 + len(outcome.done) + len(outcome.back)) + sum(96 + len(each.error) for each in outcome.failed)
-
-
 def _id(held: Held) -> str:
     return f"{held.uid}-{held.number}-{held.index}"
-
-
-def _pieces(places: list[tuple[str, int]]) -> list[Piece]:
-    """Side by side, as one piece."""
-    pieces: list[Piece] = []
-    places.sort()
-    for segment, index in places:
-        if pieces and pieces[-1].segment == segment and pieces[-1].high == index:
-            pieces[-1] = Piece(segment, pieces[-1].low, index + 1)
-        else:
-            pieces.append(Piece(segment, index, index + 1))
-    return pieces
-
-
-def _is_async(function: Any) -> bool:
-    call = function.__call__ if callable(function) and not inspect.isroutine(function) else function
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
