@@ -25,7 +25,7 @@ class FetchedSegments:
     async def get(self, name: str) -> Segment:
         found = self._kept.get(name)
         if found is None:
-            found = self._kept[name] = asyncio.ensure_future(self._fetch(name))
+            found = self._kept[name] = asyncio.ensure_future(self._get_segment(name))
             while len(self._kept) > SEGMENTS_KEPT:
                 self._kept.popitem(last=False)
         else:
@@ -37,7 +37,7 @@ class FetchedSegments:
                 self._kept.pop(name, None)
             raise
 
-    async def _fetch(self, name: str) -> Segment:
+    async def _get_segment(self, name: str) -> Segment:
         for last in (*([False] * (_TRIES - 1)), True):
             try:
                 stored = await self._store.get(SEGMENTS + name)
