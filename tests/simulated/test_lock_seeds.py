@@ -17,7 +17,7 @@ from tenure.errors import LockError, LockTimeout, SchemaTooNew
 from tests.simulated import lock_variants
 from tests.simulated.lock_fleet import KEY, KINDS, NAME, LockFleet, Node, Violation, lock_fleet, run_seed
 
-SEEDS = 16
+SEEDS = 10
 MORE_SEEDS = 400
 FIRST_SEEDS = {"clock-after-send": 1008}
 """Where it takes long to find out, it begins not long before."""

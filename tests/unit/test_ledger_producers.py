@@ -146,7 +146,7 @@ class _Sender:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_any_interleaving_of_sends_losses_copies_and_folds(data: st.DataObject) -> None:
     """Each durable batch is folded exactly once, one that was given up on at most once, and each after all that its
     producer knew to be durable when it sent it."""

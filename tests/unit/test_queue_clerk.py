@@ -43,7 +43,7 @@ def keyed_in(ticket: Ticket) -> set[str]:
 
 class TestOrderingKeys:
     @pytest.mark.req("SQ-3")
-    @settings(max_examples=80)
+    @settings(max_examples=40)
     @given(st.data())
     def test_messages_of_a_key_are_finished_in_order_whatever_fails(self, data: st.DataObject) -> None:
         """Workers that keep to the rules: they handle a chain in order, and give the rest back when one fails."""
@@ -324,7 +324,7 @@ class TestLimits:
             assert quota == rooms[uid] or quota >= max(quotas.values()) - 1
 
     @pytest.mark.req("SQ-2")
-    @settings(max_examples=100)
+    @settings(max_examples=60)
     @given(
         st.lists(st.integers(1, 40), min_size=1, max_size=6),
         st.lists(

@@ -220,7 +220,7 @@ class Play:
 
 
 @pytest.mark.req("SQ-1")
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(desks, steps)
 def test_whoever_reads_the_log_has_what_the_leader_has_and_nothing_is_lost(
     chosen: dict[str, Any], steps: list[tuple[tuple[Any, ...], bool]]
