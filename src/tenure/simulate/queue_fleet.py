@@ -101,6 +101,8 @@ class Scenario:
             judge.results = True
         self.stops_at = 0.0
         self.plugins: dict[str, S3QueuePlugin] = {}
+        self.hosts: dict[str, Host] = {}
+        """The process in which each of them is: its worker may have another by now, in which it has not begun."""
         self.halts: list[str] = []
         self._lives: Counter[str] = Counter()
         self._at_work: dict[str, object] = {}
@@ -118,6 +120,7 @@ class Scenario:
         if self._at_work.get(worker.name) is worker.service:
             return  # never two in one process
         self._at_work[worker.name] = worker.service
+        self.hosts[worker.name] = worker.host
         plugin = self.plugin()
         plugin.attach(Home(self.cluster, worker.host, worker.service), QUEUE)
         self._lives[worker.name] += 1

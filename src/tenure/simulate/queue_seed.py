@@ -161,7 +161,8 @@ def _quiesce(
     for name, worker in cluster.workers.items():
         plugin = scenario.plugins.get(name)
         tail = plugin.worker.tail if plugin is not None and plugin.worker is not None else None
-        if worker.host.alive and tail is not None and tail.position <= state.seq:
+        lives = worker.host.alive and scenario.hosts.get(name) is worker.host
+        if lives and tail is not None and tail.position <= state.seq:
             checkers.report("follower", f"{name} waits for entry {tail.position}, and entry {state.seq} is long there")
 
 

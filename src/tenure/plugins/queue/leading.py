@@ -224,7 +224,7 @@ class Leading:
             if doomed:
                 self._lead.ensure()
                 await self._store.delete(*doomed)
-        except (StoreError, LedgerError) as error:
+        except (StoreError, LedgerError, LeadershipLost) as error:
             _log.debug("old segments are cleared later: %s", error)
 
     async def _sweep_results(self) -> None:
