@@ -18,6 +18,7 @@ from tenure.ledger import LedgerState, ledger_store
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
 from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.queue.looking import Onlooker
 from tenure.plugins.queue.state import QueueMachine
 from tenure.store import Access, Store, open_store
 from tenure.store.url import parse_url
@@ -101,24 +102,12 @@ def say_no(sentence: str) -> NoReturn:
     raise click.exceptions.Exit(1)
 
 
-class _Onlooker:
-    """Nobody's leadership: reading needs none."""
-
-    epoch = 2**62
-
-    def remaining(self) -> float:
-        return float("inf")
-
-    def ensure(self, seconds: float = 0.0) -> None:
-        pass
-
-
 def unread() -> LedgerState:
     return LedgerState(QueueMachine())
 
 
 async def read_on(store: Store, state: LedgerState) -> QueueMachine:
     """Bring it to the end of the log. The first time all is read, later only what is new."""
-    await catch_up(store, state, _Onlooker())
+    await catch_up(store, state, Onlooker())
     assert isinstance(state.machine, QueueMachine)
     return state.machine

@@ -16,7 +16,7 @@ from tenure.plugins.queue.wire import Held, Segment, TooNew, Unreadable
 from tenure.store import Store, Stored
 
 
-class _Reader:
+class Onlooker:
     """Nobody's leadership: reading needs none."""
 
     epoch = 2**62
@@ -81,7 +81,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 async def read_queue(store: Store) -> LedgerState:
     """The state of a queue, from its newest snapshot and the log after that."""
     state = LedgerState(QueueMachine())
-    await catch_up(store, state, _Reader())
+    await catch_up(store, state, Onlooker())
     return state
 
 
