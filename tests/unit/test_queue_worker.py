@@ -15,8 +15,8 @@ from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable, TicketLost
 from tenure.ledger import LedgerConfig
+from tenure.plugins.ledgered import Halted
 from tenure.plugins.queue import S3QueuePlugin
-from tenure.plugins.queue.events import QueueHalted
 from tenure.plugins.queue.message import Message
 from tenure.plugins.queue.meter import WINDOW, IdleMeter
 from tests.unit.queue_rig import FOLDER, INBOX, Rig
@@ -403,7 +403,7 @@ def test_what_nobody_foresaw_is_told_and_tried_again(monkeypatch: pytest.MonkeyP
         assert leader.leading.halted is not None
         rig.enqueue(15.0, client, "job")
         rig.run(60.0)
-        assert [event.reason for event in rig.events if isinstance(event, QueueHalted)] == [
+        assert [event.reason for event in rig.events if isinstance(event, Halted)] == [
             "unforeseen: RuntimeError('who would have thought')"
         ]
         assert rig.handled == ["job"]

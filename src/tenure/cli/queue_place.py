@@ -17,8 +17,8 @@ from tenure.errors import ConfigError
 from tenure.ledger import LedgerState, ledger_store
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
+from tenure.plugins.ledgered import Onlooker
 from tenure.plugins.queue import S3QueuePlugin
-from tenure.plugins.queue.looking import Onlooker
 from tenure.plugins.queue.state import QueueMachine
 from tenure.store import Access, Store, open_store
 from tenure.store.url import parse_url

@@ -31,10 +31,10 @@ from tenure.coordinator.events import LeaderChanged, PluginEvent, WorkerWasRepla
 from tenure.database.core import Database
 from tenure.entropy import new_id
 from tenure.errors import ConfigError
+from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, Halted
 from tenure.plugins.queue import Blocking, S3QueuePlugin
-from tenure.plugins.queue.events import LeadingBegan, MessagesDead, QueueHalted, TicketsLapsed
+from tenure.plugins.queue.events import LeadingBegan, MessagesDead, TicketsLapsed
 from tenure.plugins.queue.hand import Hand
-from tenure.plugins.queue.plugin import SHUTDOWN_TIMEOUT
 from tenure.plugins.queue.records import ref_of
 from tenure.plugins.queue.settings import MAX_CONCURRENCY
 from tenure.plugins.queue.wire import Outcome
@@ -299,7 +299,7 @@ class _Session:
         plugin = self._plugin
         plugin.on(LeaderChanged.name, self._leader_changed)
         plugin.on(WorkerWasReplaced.name, self._was_replaced)
-        for event in (LeadingBegan, MessagesDead, TicketsLapsed, QueueHalted):
+        for event in (LeadingBegan, MessagesDead, TicketsLapsed, Halted):
             plugin.on(f"plg:{plugin.slug}:{event.name}", self._heard)
 
     def _leader_changed(self, event: Any) -> None:
@@ -325,7 +325,7 @@ class _Session:
             self._tell("dead", sentence, messages=event.messages, reason=event.reason)
         elif isinstance(event, TicketsLapsed):
             self._tell("lapsed", f"{event.tickets} tickets were not reported on in time", tickets=event.tickets)
-        elif isinstance(event, QueueHalted):
+        elif isinstance(event, Halted):
             self._tell("halted", f"the queue has halted: {event.reason}", wrong=True, reason=event.reason)
 
 

@@ -9,7 +9,7 @@ from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.layout import worker_key
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
-from tenure.coordinator.membership import MemberList, OwnRecord, Roster, Survey
+from tenure.coordinator.membership import MemberList, OwnRecord, Roster, StampedBeat, Survey
 from tenure.election.rank import position, ranked, successor
 from tenure.election.records import Member
 from tenure.entropy import NewId
@@ -45,6 +45,11 @@ class Fleet:
         self._surveys = 0
         self._rival = ("", 0, False)
         self._heir: tuple[tuple[tuple[Member, ...], str], bool] = (((), ""), False)
+
+    @property
+    def stamped_beat(self) -> StampedBeat | None:
+        """The newest record of ours whose time in the store is known. Read from any thread."""
+        return self._roster.stamped
 
     @property
     def registered(self) -> Reading | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -69,6 +70,8 @@ class OwnRecord:
         """Since when; `None`: not yet."""
         self.written: Reading | None = None
         """When the record in the store was sent."""
+        self.sending: tuple[Reading, Reading] | None = None
+        """When that was sent, and heard to be there; `None` while another is under way, or may be."""
 
     @property
     def key(self) -> str:
@@ -76,6 +79,7 @@ class OwnRecord:
 
     async def beat(self, *, leading: bool, epoch: int, healthy: bool) -> None:
         """Write it. Raises `StoreError` if that failed, and `WorkerReplaced` if a newer start has our id."""
+        self.sending = None
         if self.registered is None:
             await self._find_ordinal()
         for _ in range(_TRIES):
@@ -88,8 +92,10 @@ class OwnRecord:
             if isinstance(outcome, Applied):
                 self._version = outcome.version
                 self.written = sent
+                heard = self._clock.read()
+                self.sending = (sent, heard)
                 if self.registered is None:
-                    self.registered = self._clock.read()
+                    self.registered = heard
                 return
         # Rejected each time: the store works, and others keep writing our record. The next heartbeat tries again.
 
@@ -169,6 +175,14 @@ class OwnRecord:
         return self.written is None or self._clock.read().leader_elapsed(self.written) > self._timeout
 
 
+class StampedBeat(msgspec.Struct, frozen=True):
+    """A write of our own record, and the time that the store's listing gives it: what the store's clock is told by."""
+
+    sent: Reading
+    heard: Reading
+    modified: datetime
+
+
 class Survey(msgspec.Struct, frozen=True):
     """One listing of the fleet."""
 
@@ -189,12 +203,17 @@ class Roster:
         self._timeout = timeout
         self._clock = clock
         self._bodies: dict[str, tuple[int, Worker | None]] = {}  # by key: size in the listing, and the record
+        self.stamped: StampedBeat | None = None
+        """The newest."""
 
     async def survey(self) -> Survey:
         """Raises `StoreError`, also if our own record is not in the listing: nothing could be judged by it."""
+        sending = self._own.sending
         entries = {entry.key: entry async for entry in self._store.list(WORKERS)}
         now = self._clock.read()
         own = entries.get(self._own.key)
+        if own is not None and sending is not None and sending is self._own.sending:
+            self.stamped = StampedBeat(*sending, own.modified)
         written = self._own.written
         if own is None or written is None:
             raise StoreUnavailable("our own worker record is not in the listing yet")

@@ -40,6 +40,7 @@ from tenure.coordinator.layout import folder_of, namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
 from tenure.coordinator.loop_watch import LoopWatch
+from tenure.coordinator.membership import StampedBeat
 from tenure.coordinator.metrics import CoordinatorMetrics, Metrics
 from tenure.coordinator.outside import Handover, ask_for_handover
 from tenure.coordinator.reading import read_leader, read_workers
@@ -156,6 +157,11 @@ class GlobalCoordinatorService:
             return await read_workers(self._scoped(), self.config.worker_timeout)
         members = self._engine.fleet.members if self._engine is not None else ()
         return sorted(member.worker_id for member in members)
+
+    @property
+    def stamped_beat(self) -> StampedBeat | None:
+        """For plugins: a heartbeat of this process and the store's time for it. Leaders have a new one each beat."""
+        return self._engine.fleet.stamped_beat if self._engine is not None else None
 
     def get_metrics(self) -> CoordinatorMetrics:
         """What was counted since this coordinator was made."""

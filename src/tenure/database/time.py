@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
+from tenure.coordinator.membership import StampedBeat
 from tenure.entropy import NewId, new_id
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.store import Applied, Store, Unknown
@@ -97,7 +99,10 @@ class StoreTime:
         draw_id: NewId = new_id,
         remeasure_after: float = REMEASURE_AFTER,
         good_for: float = GOOD_FOR,
+        beats: Callable[[], StampedBeat | None] = lambda: None,
     ) -> None:
+        """`beats`: the newest write that was made and listed anyway, if there is one. It saves measurements, and where
+        one comes every few seconds `uncertainty` stays small."""
         if not 0 < remeasure_after <= good_for < math.inf:
             raise ConfigError(
                 f"remeasure_after is {remeasure_after!r} and good_for is {good_for!r}: both are seconds above zero, "
@@ -112,9 +117,12 @@ class StoreTime:
         self._told = -math.inf
         self._failed: Reading | None = None
         self._measuring: asyncio.Task[None] | None = None
+        self._beats = beats
+        self._beat: StampedBeat | None = None
 
     async def now(self) -> float:
         """Seconds since 1970 on the store's clock; never less than it was before. Raises `StoreError`."""
+        self._learn()
         if self._due(self._clock.read()):
             await self._measure_together()
         self._told = self._at(self._clock.read())
@@ -123,6 +131,7 @@ class StoreTime:
     @property
     def uncertainty(self) -> float:
         """By how many seconds `now()` may be off, either way, if it were asked now; infinite before it was first."""
+        self._learn()
         if self._span is None:
             return math.inf
         reading = self._clock.read()
@@ -146,6 +155,12 @@ class StoreTime:
         newer = span_of(sent, heard, modified)
         self._span = newer if self._span is None else self._span.narrowed(newer)
         self._failed = None
+
+    def _learn(self) -> None:
+        beat = self._beats()
+        if beat is not None and beat is not self._beat:
+            self._beat = beat
+            self.observe(beat.sent, beat.heard, beat.modified)
 
     def _at(self, reading: Reading) -> float:
         assert self._span is not None

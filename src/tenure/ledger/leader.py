@@ -244,12 +244,19 @@ class LedgerTerm:
             self._entries_since = self._config.snapshot_every  # what is inherited is condensed soon
         return entry
 
-    async def tick(self) -> Tick:
-        """Look, read, decide, write. Raises `StoreError` if nothing was decided; anything else ends the term."""
+    async def tick(self, *, look: bool = True) -> Tick:
+        """Look, read, decide, write. Raises `StoreError` if nothing was decided; anything else ends the term.
+
+        `look=False`: what is to be decided has to do with time, or with this process: the inbox is left alone, and no
+        request is made unless there is something to write.
+        """
         self._lead.ensure()
         self.ticks += 1
         now_ms, read_at = await self._time()
-        gathered, more = await self._gather(now_ms)
+        if look:
+            gathered, more = await self._gather(now_ms)
+        else:
+            gathered, more = _Gathered([], [], [], [], 0, 0, {}), False
         try:
             if gathered.items:
                 await self._clerk.prepare(gathered.items)
@@ -259,8 +266,9 @@ class LedgerTerm:
             self._put_off(gathered)
             raise
         self._lead.ensure()
-        entry = await self._decide(gathered, now_ms, read_at)
-        self._count_sweep()
+        entry = await self._decide(gathered, now_ms, read_at, look)
+        if look:
+            self._count_sweep()
         superfluous = self._clerk.committed(entry, gathered.items) if entry is not None else ()
         self._clear(gathered, superfluous)
         if not more or self._entries_since >= 2 * self._config.snapshot_every:
@@ -490,8 +498,8 @@ class LedgerTerm:
 
     # Deciding
 
-    async def _decide(self, gathered: _Gathered, now_ms: int, read_at: Reading) -> LogEntry | None:
-        swept = self._sweep_began_ms if self._is_swept() else None
+    async def _decide(self, gathered: _Gathered, now_ms: int, read_at: Reading, looked: bool) -> LogEntry | None:
+        swept = self._sweep_began_ms if looked and self._is_swept() else None
         stamp = Stamp(self.state.seq + 1, self._lead.epoch, now_ms)
         # What was put off was in the inbox as well: for those who wrote it the sweep does not count.
         situation = Situation(

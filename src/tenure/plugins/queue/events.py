@@ -32,13 +32,6 @@ class TicketsLapsed(msgspec.Struct, frozen=True):
     tickets: int
 
 
-class QueueHalted(msgspec.Struct, frozen=True):
-    """The leader cannot go on with this queue; `reason` says what to do. Nothing is lost."""
-
-    name: ClassVar[str] = "halted"
-    reason: str
-
-
 class LeadingBegan(msgspec.Struct, frozen=True):
     """This process has caught up, and decides on this queue from here on."""
 
@@ -46,11 +39,3 @@ class LeadingBegan(msgspec.Struct, frozen=True):
     seq: int
     epoch: int
     ready: int
-
-
-class QueueNotLed(msgspec.Struct, frozen=True):
-    """The leader of the namespace does not have this queue: until it does, or another leads, nothing is handled."""
-
-    name: ClassVar[str] = "not-led"
-    leader: str
-    epoch: int

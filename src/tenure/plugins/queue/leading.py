@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
-from tenure.clock import Clock
-from tenure.coordinator.events import NamedEvent
 from tenure.coordinator.lead import Lead
-from tenure.database.time import StoreTime
-from tenure.entropy import NewId, Random
+from tenure.entropy import Random
 from tenure.errors import LeadershipLost, LedgerError, StoreError
-from tenure.ledger import LedgerConfig, LedgerTerm, LogEntry, Tick
+from tenure.ledger import LedgerTerm, LogEntry, Tick
 from tenure.ledger.layout import SEGMENTS
-from tenure.ledger.leader import Overtaken
+from tenure.plugins.ledgered import LedgerLeading, either
 from tenure.plugins.queue.clerk import QueueClerk
-from tenure.plugins.queue.events import LeadingBegan, MessagesDead, QueueHalted, TicketsLapsed, TicketsPublished
+from tenure.plugins.queue.events import LeadingBegan, MessagesDead, TicketsLapsed, TicketsPublished
 from tenure.plugins.queue.records import Work
 from tenure.plugins.queue.settings import QueueSettings
 from tenure.plugins.queue.state import QueueMachine
-from tenure.plugins.queue.worker import either
 from tenure.store import Store
 
 _log = logging.getLogger("tenure.queue")
@@ -30,98 +27,40 @@ BUSY_FROM = 500
 CALMER = 1.3
 """A look that found nothing is followed by one after so many times the pause: about a quarter of the time that nothing
 has happened for. So a trickle of messages costs some twenty looks for each, however long the silences are."""
-HALTED_PAUSE = 10.0
 RESULTS_SWEEP = 300.0
 RESULTS = "results/"
 
 
-class Leading:
+class Leading(LedgerLeading[QueueClerk]):
+    what = "queue"
+
     def __init__(
         self,
         store: Store,
         lead: Lead,
         settings: QueueSettings,
         *,
-        ledger: LedgerConfig,
-        clock: Clock,
         random: Random,
-        draw_id: NewId,
-        time: StoreTime,
-        bell: asyncio.Event,
         is_alive: Callable[[str], bool | None],
-        emit: Callable[[NamedEvent], None],
-        on_entry: Callable[[LogEntry], None],
         on_idle: Callable[[], None] = lambda: None,
+        **options: Any,
     ) -> None:
         """`on_idle`: called for each look that found nothing."""
-        self._store = store
-        self._lead = lead
+        super().__init__(store, lead, **options)
         self._settings = settings
-        self._ledger = ledger
-        self._clock = clock
         self._random = random
-        self._draw_id = draw_id
-        self._time = time
-        self._bell = bell
         self._is_alive = is_alive
-        self._emit = emit
-        self._on_entry = on_entry
         self._on_idle = on_idle
-        self.clerk: QueueClerk | None = None
-        self.term: LedgerTerm | None = None
-        self.halted: str | None = None
         self._idle_tick = max(settings.tick_interval, 7200.0 / settings.idle_budget)
-        self._results_swept = clock.read()
-        self._begun = self._finished = 0
-        """Ticks, for who waits for one."""
+        self._results_swept = self._clock.read()
 
     @property
     def machine(self) -> QueueMachine | None:
         """The state, while this process decides on it."""
         return self.clerk.machine if self.clerk is not None and self.halted is None else None
 
-    async def run(self) -> None:
-        """Until the term ends. What stops this queue is told, and tried again: nothing else suffers from it."""
-        failures = 0
-        while True:
-            try:
-                await self._lead_once()
-            except LeadershipLost as error:
-                _log.info("a queue is left to the next leader: %s", error)
-                return
-            except Overtaken as error:
-                _log.info("%s", error)
-            except StoreError as error:
-                failures += 1
-                _log.warning("a queue waits for its store: %s", error)
-                await self._clock.sleep(min(5.0, 0.2 * 2.0 ** min(failures, 5)))
-            except LedgerError as error:
-                await self._halt(str(error))
-            except Exception as error:  # whatever it is, it must not end the queue for the rest of the term unseen
-                _log.exception("a queue met something that nobody foresaw")
-                await self._halt(f"unforeseen: {error!r}"[:1000])
-            finally:
-                term, self.term, self.clerk = self.term, None, None
-                if term is not None:
-                    await term.aclose()
-
-    async def settle(self, within: float) -> None:
-        """Wait for a tick that begins after this call, if one comes in time: what was sent before is then decided."""
-        wanted, began = self._begun + 1, self._clock.read()
-        while self._finished < wanted and self.machine is not None:
-            if self._clock.read().leader_elapsed(began) >= within:
-                return
-            self._bell.set()
-            await self._clock.sleep(0.02)
-
-    async def _halt(self, reason: str) -> None:
-        self.halted = reason
-        _log.error("a queue has halted, and is tried again in %g s: %s", HALTED_PAUSE, reason)
-        self._emit(QueueHalted(reason))
-        await self._clock.sleep(HALTED_PAUSE)
-
-    async def _lead_once(self) -> None:
-        clerk = QueueClerk(
+    def new_clerk(self) -> QueueClerk:
+        return QueueClerk(
             self._store,
             self._settings,
             epoch=self._lead.epoch,
@@ -131,21 +70,11 @@ class Leading:
             is_alive=self._is_alive,
             on_published=self._published,
         )
-        self.term = term = LedgerTerm(
-            self._store,
-            self._lead,
-            clerk,
-            config=self._ledger,
-            clock=self._clock,
-            draw_id=self._draw_id,
-            now=self._time.now,
-            uncertainty=lambda: self._time.uncertainty,
-            namespace=self._lead.namespace,
-        )
-        entry = await term.begin()
-        self.clerk, self.halted = clerk, None
-        self._on_entry(entry)
+
+    def began(self, entry: LogEntry, clerk: QueueClerk) -> None:
         self._emit(LeadingBegan(entry.seq, entry.epoch, clerk.machine.ready_count))
+
+    async def serve(self, term: LedgerTerm, clerk: QueueClerk) -> None:
         # As the log says, and not as it is decided next: an entry that is not written yet may never be.
         cleaning = asyncio.get_running_loop().create_task(self._clear_segments(frozenset(clerk.machine.segments)))
         try:
@@ -156,19 +85,9 @@ class Leading:
     async def _tick_on(self, term: LedgerTerm, clerk: QueueClerk) -> None:
         settings = self._settings
         pause = settings.tick_interval
-        failures = 0
         while True:
-            self._bell.clear()
-            self._begun += 1
-            try:
-                tick = await term.tick()
-                failures, self._finished = 0, self._begun
-            except StoreError as error:  # nothing was decided
-                failures += 1
-                _log.warning("a tick of a queue failed, and is tried again: %s", error)
-                await self._clock.sleep(min(5.0, 0.1 * 2.0 ** min(failures, 6)))
-                continue
-            if tick.more:
+            tick = await self.tick(term)
+            if tick is None or tick.more:
                 continue
             # Somebody who says that he is there, and nothing else, is no reason to look again soon.
             happened = tick.entry is not None and tick.entry.decided is not None

@@ -10,22 +10,11 @@ from tenure.errors import NotFound, StoreError
 from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import INBOX, SEGMENTS
+from tenure.plugins.ledgered import Onlooker
 from tenure.plugins.queue.records import Dead, Run, ref_of
 from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import Held, Segment, TooNew, Unreadable
 from tenure.store import Store, Stored
-
-
-class Onlooker:
-    """Nobody's leadership: reading needs none."""
-
-    epoch = 2**62
-
-    def remaining(self) -> float:
-        return float("inf")
-
-    def ensure(self, seconds: float = 0.0) -> None:
-        pass
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,16 +29,14 @@ from typing import Any, TypeVar, cast, overload
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
-from tenure.coordinator.config import CoordinatorConfig, seconds
+from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.layout import check_name
-from tenure.coordinator.plugin import CoordinatorPlugin
-from tenure.database.time import StoreTime
-from tenure.errors import ConfigError, NotFound, StoreError, TenureError
-from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Producer, ledger_store
+from tenure.coordinator.lead import Lead
+from tenure.errors import ConfigError, NotFound, StoreError
+from tenure.ledger import InboxName, LedgerConfig, LedgerState, LogEntry, Lot, Place
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
-from tenure.ledger.log import log_end, read_entry
+from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, LedgerPlugin
 from tenure.plugins.queue.agreed import agreed_settings
-from tenure.plugins.queue.events import QueueNotLed
 from tenure.plugins.queue.leading import RESULTS, Leading
 from tenure.plugins.queue.looking import (
     DeadLetter,
@@ -64,12 +62,9 @@ H = TypeVar("H", bound=Callable[..., Any])
 CHUNK = 2000
 """Messages of one `enqueue_many` that are encoded at a time."""
 MAX_PROCESSES = 61
-LAST_TICK = 2.0
-"""Seconds that a leader which stops takes for what it said last as a worker."""
-SHUTDOWN_TIMEOUT = 20.0
 
 
-class S3QueuePlugin(CoordinatorPlugin):
+class S3QueuePlugin(LedgerPlugin):
     """`resource` names the queue. Whoever only enqueues gives `producer_only=True`: it takes no part in anything else.
 
     All other options are settings of the queue (`QueueSettings`) or of the coordinator. What the queue was created with
@@ -77,6 +72,7 @@ class S3QueuePlugin(CoordinatorPlugin):
     """
 
     slug = "s3-queue"
+    what = "queue"
 
     def __init__(
         self,
@@ -90,24 +86,22 @@ class S3QueuePlugin(CoordinatorPlugin):
         ledger: LedgerConfig | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(namespace=namespace, config=config, skip_cold_start=True)
+        super().__init__(
+            namespace=namespace,
+            config=config,
+            ledger=ledger,
+            shutdown_timeout=shutdown_timeout,
+            takes_part=not producer_only,
+        )
         self.resource = check_name("resource", resource, MAX_NAME_CHARACTERS)
         self._given = settings
         self.settings: QueueSettings = settings_from(settings)
         self._producer_only = producer_only
         self._schema = schema
-        self._shutdown_timeout = seconds("shutdown_timeout", shutdown_timeout, zero=True)
-        self._ledger_given = ledger
-        self._ledger = ledger if ledger is not None else LedgerConfig()
-        self._store: Store | None = None
-        self._producer: Producer | None = None
-        self._time: StoreTime | None = None
         self._handling: tuple[Handler | None, BatchHandler | None, dict[str, Any]] | None = None
         self._worker: QueueWorker | None = None
-        self._leading: Leading | None = None
+        self._stopped_worker: QueueWorker | None = None
         self._starting_worker: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._bell = asyncio.Event()
         self._alive: frozenset[str] | None = None
         self._meter = IdleMeter(SYSTEM_CLOCK)
         self.acked: Callable[[Any, Any], None] | None = None
@@ -352,11 +346,6 @@ class S3QueuePlugin(CoordinatorPlugin):
             pause = min(1.0, pause * 1.5)
 
     @property
-    def is_leading(self) -> bool:
-        """Does this process decide on this queue, now, and has it caught up?"""
-        return self._leading is not None and self._leading.machine is not None
-
-    @property
     def idle_requests_per_hour(self) -> float:
         """What this process spends on looking for work that is not there; `idle_budget` bounds it."""
         return self._meter.per_hour()
@@ -367,85 +356,49 @@ class S3QueuePlugin(CoordinatorPlugin):
 
     # Life
 
-    async def start(self) -> None:
-        host = cast(Any, self._attached())
+    async def prepare(self, store: Store) -> None:
         if self.name != self.resource:
             raise ConfigError(f"name is {self.name!r} and resource is {self.resource!r}: leave the name out")
         if self._producer_only and self._handling is not None:
             raise ConfigError(f"{self!r} has a handler, and producer_only=True: leave one of them out")
-        store = ledger_store(host.store, self.slug, self.name)
         namespace = None if self._producer_only else self.namespace
         self.settings = await agreed_settings(store, self._given, queue=self.name, namespace=namespace)
-        self._store = store
-        self._time = StoreTime(host.store, clock=host.clock, draw_id=host.draw_id)
-        self._bell = asyncio.Event()
-        self._meter = IdleMeter(host.clock)
-        self._producer = Producer(
-            self._store,
-            compose,
-            config=self._ledger,
-            clock=host.clock,
-            draw_id=host.draw_id,
-            on_durable=self._bell.set,
-        )
-        if not self._producer_only:
-            await super().start()
-            await self._fit_to_lease()
-            self._watching = asyncio.get_running_loop().create_task(self._see_that_it_is_led())
+        self._meter = IdleMeter(self._attached().clock)
+
+    async def began(self) -> None:
         if self._handling is not None:
             await self._start_worker()
 
-    def _keep_long_enough(self) -> None:
-        """An entry must outlive whoever may still be about to write it: two leases, unless something else was said."""
-        if self._ledger_given is None:
-            delay = max(self._ledger.trim_delay, 2 * self.coordinator.config.lease_timeout)
-            self._ledger = msgspec.structs.replace(self._ledger, trim_delay=delay)
+    async def ending(self) -> None:
+        starting, self._starting_worker = self._starting_worker, None
+        if starting is not None:
+            starting.cancel()
+            await asyncio.wait([starting])
+        self._stopped_worker, self._worker = self._worker, None
+        if self._stopped_worker is not None:
+            await self._stopped_worker.stop(self._shutdown_timeout)
 
-    async def _fit_to_lease(self) -> None:
-        self._keep_long_enough()
-        lease, delay = self.coordinator.config.lease_timeout, self._ledger.trim_delay
-        if delay < 2 * lease:
-            await self.stop()
-            raise ConfigError(
-                f"trim_delay is {delay:g} s, and the lease {lease:g} s: the log must be kept for at least two leases; "
-                f"give ledger=LedgerConfig(trim_delay={2 * lease:g}) in every process, or a shorter lease"
-            )
-
-    async def stop(self) -> None:
-        beside = [task for task in (self._starting_worker, self._watching) if task is not None]
-        for task in beside:
-            task.cancel()
-        if beside:
-            await asyncio.wait(beside)
-        self._starting_worker = self._watching = None
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            await worker.stop(self._shutdown_timeout)
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            try:
-                async with asyncio.timeout(self._shutdown_timeout):
-                    await producer.drain()
-            except TimeoutError:
-                _log.warning("%r was stopped before everything that it was given was written", self)
-        leading = self._leading
-        if leading is not None:
-            await leading.settle(LAST_TICK)  # what this process said last is decided, if it can be done quickly
-        await super().stop()
-        if producer is not None:
-            await producer.aclose()
+    def ended(self) -> None:
+        worker, self._stopped_worker = self._stopped_worker, None
         if worker is not None:
             worker.shut_down()
-        self._store = None
 
     async def on_become_coordinator(self) -> None:
-        lead, host = self.lead, cast(Any, self._attached())
-        if lead is None or self._store is None or self._time is None:
-            return
-        self._keep_long_enough()  # it may lead before it has quite started
         membership = self.coordinator.config.membership
-        leading = Leading(
-            self._store,
+        watching = asyncio.get_running_loop().create_task(self._watch_members()) if membership else None
+        try:
+            await super().on_become_coordinator()
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    def compose(self, name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
+        return compose(name, place, lots)
+
+    def new_leading(self, lead: Lead) -> Leading:
+        host = cast(Any, self._attached())
+        return Leading(
+            self._opened(),
             lead,
             self.settings,
             ledger=self._ledger,
@@ -454,28 +407,18 @@ class S3QueuePlugin(CoordinatorPlugin):
             draw_id=host.draw_id,
             time=self._time,
             bell=self._bell,
-            is_alive=self._is_member if membership else lambda name: None,
+            is_alive=self._is_member if self.coordinator.config.membership else lambda name: None,
             emit=lambda event: self.emit(event.name, event),
             on_entry=self._wrote,
             on_idle=self._meter.looked,
         )
-        self._leading = leading
-        watching = asyncio.get_running_loop().create_task(self._watch_members()) if membership else None
-        try:
-            await leading.run()
-        finally:
-            self._leading = None
-            if watching is not None:
-                watching.cancel()
 
     # Inside
 
     def _wrote(self, entry: LogEntry) -> None:
-        worker, host = self._worker, self._attached()
-        if self._producer is not None:
-            self._producer.learn(entry.seq, host.clock.read())
-        if worker is not None:
-            worker.take(entry)
+        super()._wrote(entry)
+        if self._worker is not None:
+            self._worker.take(entry)
 
     async def _watch_members(self) -> None:
         clock = self._attached().clock
@@ -489,40 +432,6 @@ class S3QueuePlugin(CoordinatorPlugin):
 
     def _is_member(self, name: str) -> bool | None:
         return name in self._alive if self._alive else None
-
-    async def _see_that_it_is_led(self) -> None:
-        """The leader of a namespace may be a process that does not have this queue: then nothing happens to it."""
-        clock, lease = self._attached().clock, self.coordinator.config.lease_timeout
-        seen = 0
-        while True:
-            await clock.sleep(lease)
-            leader, epoch = await self._leader()
-            if leader is None or epoch <= seen or self._leading is not None:
-                continue
-            await clock.sleep(lease)  # it may be catching up
-            try:
-                end = await log_end(self._opened())
-                entry = await read_entry(self._opened(), end) if end else None
-            except TenureError:
-                continue
-            if (await self._leader())[1] != epoch:
-                continue
-            seen = epoch
-            if entry is None or entry.epoch < epoch:
-                _log.warning(
-                    "%r leads namespace %r and does not work on the queue %r: nothing is handled. Have every process "
-                    "of the namespace use this queue, or give it a namespace of its own",
-                    leader,
-                    self.namespace,
-                    self.name,
-                )
-                self.emit(QueueNotLed.name, QueueNotLed(leader, epoch))
-
-    async def _leader(self) -> tuple[str | None, int]:
-        try:
-            return await self.coordinator.get_leader(), self.coordinator.get_epoch()
-        except TenureError:
-            return None, 0
 
     def _start_soon(self) -> None:
         self._starting_worker = asyncio.get_running_loop().create_task(self._start_worker())
@@ -580,20 +489,6 @@ class S3QueuePlugin(CoordinatorPlugin):
 
     async def _state(self) -> LedgerState:
         return await read_queue(self._opened())
-
-    async def _now_ms(self) -> int:
-        assert self._time is not None
-        return int(await self._time.now() * 1000)
-
-    def _sending(self) -> Producer:
-        if self._producer is None:
-            raise TenureError(f"{self!r} is not started: `await db.use_plugin(queue)` starts it")
-        return self._producer
-
-    def _opened(self) -> Store:
-        if self._store is None:
-            raise TenureError(f"{self!r} is not started: `await db.use_plugin(queue)` starts it")
-        return self._store
 
 
 def _result_key(message_id: str) -> str:

@@ -19,6 +19,7 @@ import msgspec
 from tenure.clock import Clock, Reading
 from tenure.errors import NotFound, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
+from tenure.plugins.ledgered import either
 from tenure.plugins.queue.calling import Caller, is_async
 from tenure.plugins.queue.experience import Experience
 from tenure.plugins.queue.hand import Hand, HeldMessage, pieces_of, size_of, ticket_lost
@@ -742,15 +743,6 @@ class QueueWorker:
     def holding(self) -> int:
         """Messages in hand without an outcome."""
         return sum(hand.open for hand in self._hands.values())
-
-
-async def either(event: asyncio.Event, seconds: float) -> None:
-    """Wait until the event is set, or so long. Only a pause: nothing may depend on how long it was."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
 
 
 def _id(held: Held) -> str:

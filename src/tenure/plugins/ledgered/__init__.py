@@ -1,0 +1,16 @@
+"""What every plugin whose state is a ledger has in common: how it starts and stops, and how its leader works."""
+
+from tenure.plugins.ledgered.leading import Halted, LeadingBegan, LedgerLeading, either
+from tenure.plugins.ledgered.looking import Onlooker
+from tenure.plugins.ledgered.plugin import SHUTDOWN_TIMEOUT, LedgerPlugin, NotLed
+
+__all__ = [
+    "SHUTDOWN_TIMEOUT",
+    "Halted",
+    "LeadingBegan",
+    "LedgerLeading",
+    "LedgerPlugin",
+    "NotLed",
+    "Onlooker",
+    "either",
+]

@@ -1,0 +1,231 @@
+"""A plugin whose state is a ledger: what every process does for it, whoever leads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, ClassVar, cast
+
+import msgspec
+
+from tenure.coordinator.config import CoordinatorConfig, seconds
+from tenure.coordinator.lead import Lead
+from tenure.coordinator.membership import StampedBeat
+from tenure.coordinator.plugin import CoordinatorPlugin
+from tenure.database.time import StoreTime
+from tenure.errors import ConfigError, TenureError
+from tenure.ledger import InboxName, LedgerConfig, LogEntry, Lot, Place, Producer, ledger_store
+from tenure.ledger.log import log_end, read_entry
+from tenure.plugins.ledgered.leading import LedgerLeading
+from tenure.store import Store
+
+LAST_TICK = 2.0
+"""Seconds that a leader which stops takes for what it said last itself."""
+SHUTDOWN_TIMEOUT = 20.0
+
+
+class NotLed(msgspec.Struct, frozen=True):
+    """The leader of the namespace does not have this plugin: until it does, or another leads, nothing is decided."""
+
+    name: ClassVar[str] = "not-led"
+    leader: str
+    epoch: int
+
+
+class LedgerPlugin(CoordinatorPlugin):
+    """Subclasses give `slug` and `what`, and override `compose` and `new_leading`."""
+
+    what: ClassVar[str] = "ledger"
+    """As it is called in messages: a queue, a schedule."""
+
+    def __init__(
+        self,
+        *,
+        namespace: str = "default",
+        config: CoordinatorConfig | None = None,
+        ledger: LedgerConfig | None = None,
+        shutdown_timeout: float | timedelta = SHUTDOWN_TIMEOUT,
+        takes_part: bool = True,
+    ) -> None:
+        """`takes_part=False`: it only writes to the inbox, and knows nothing of the election."""
+        super().__init__(namespace=namespace, config=config, skip_cold_start=True)
+        self._takes_part = takes_part
+        self._shutdown_timeout = seconds("shutdown_timeout", shutdown_timeout, zero=True)
+        self._ledger_given = ledger
+        self._ledger = ledger if ledger is not None else LedgerConfig()
+        self._store: Store | None = None
+        self._producer: Producer | None = None
+        self._time: StoreTime | None = None
+        self._leading: LedgerLeading[Any] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._bell = asyncio.Event()
+
+    # To override
+
+    def compose(self, name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
+        """The body of an inbox object."""
+        raise NotImplementedError
+
+    def new_leading(self, lead: Lead) -> LedgerLeading[Any]:
+        """The leader's side, for one term."""
+        raise NotImplementedError
+
+    async def prepare(self, store: Store) -> None:
+        """Before anything else is begun: learn from the bucket what has to be known. `store` is the ledger's own."""
+
+    async def began(self) -> None:
+        """Everything runs."""
+
+    async def ending(self) -> None:
+        """It is stopped: end what still uses the ledger. What it submits is still written."""
+
+    def ended(self) -> None:
+        """Everything has stopped."""
+
+    # Life
+
+    async def start(self) -> None:
+        host = cast(Any, self._attached())
+        store = ledger_store(host.store, self.slug, self.name)
+        await self.prepare(store)
+        self._store = store
+        self._time = StoreTime(host.store, clock=host.clock, draw_id=host.draw_id, beats=self._stamped_beat)
+        self._bell = asyncio.Event()
+        self._producer = Producer(
+            store,
+            self.compose,
+            config=self._ledger,
+            clock=host.clock,
+            draw_id=host.draw_id,
+            on_durable=self._bell.set,
+        )
+        if self._takes_part:
+            await super().start()
+            await self._fit_to_lease()
+            self._watching = asyncio.get_running_loop().create_task(self._see_that_it_is_led())
+        await self.began()
+
+    async def stop(self) -> None:
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait([watching])
+        await self.ending()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                async with asyncio.timeout(self._shutdown_timeout):
+                    await producer.drain()
+            except TimeoutError:
+                self._logger.warning("%r was stopped before everything that it was given was written", self)
+        leading = self._leading
+        if leading is not None:
+            await leading.settle(LAST_TICK)  # what this process said last is decided, if it can be done quickly
+        await super().stop()
+        if producer is not None:
+            await producer.aclose()
+        self.ended()
+        self._store = None
+
+    async def on_become_coordinator(self) -> None:
+        lead = self.lead
+        if lead is None or self._store is None or self._time is None:
+            return
+        self._keep_long_enough()  # it may lead before it has quite started
+        leading = self._leading = self.new_leading(lead)
+        try:
+            await leading.run()
+        finally:
+            self._leading = None
+
+    @property
+    def is_leading(self) -> bool:
+        """Does this process decide here, now, and has it caught up?"""
+        leading = self._leading
+        return leading is not None and leading.clerk is not None and leading.halted is None
+
+    # Inside
+
+    @property
+    def _logger(self) -> logging.Logger:
+        return logging.getLogger(f"tenure.{self.what}")
+
+    def _stamped_beat(self) -> StampedBeat | None:
+        coordinator = self._coordinator
+        return coordinator.stamped_beat if coordinator is not None else None
+
+    def _wrote(self, entry: LogEntry) -> None:
+        """This process has written an entry."""
+        if self._producer is not None:
+            self._producer.learn(entry.seq, self._attached().clock.read())
+
+    def _keep_long_enough(self) -> None:
+        """An entry must outlive whoever may still be about to write it: two leases, unless something else was said."""
+        if self._ledger_given is None:
+            delay = max(self._ledger.trim_delay, 2 * self.coordinator.config.lease_timeout)
+            self._ledger = msgspec.structs.replace(self._ledger, trim_delay=delay)
+
+    async def _fit_to_lease(self) -> None:
+        self._keep_long_enough()
+        lease, delay = self.coordinator.config.lease_timeout, self._ledger.trim_delay
+        if delay < 2 * lease:
+            await self.stop()
+            raise ConfigError(
+                f"trim_delay is {delay:g} s, and the lease {lease:g} s: the log must be kept for at least two leases; "
+                f"give ledger=LedgerConfig(trim_delay={2 * lease:g}) in every process, or a shorter lease"
+            )
+
+    async def _see_that_it_is_led(self) -> None:
+        """The leader of a namespace may be a process that does not have this plugin: then nothing happens to it."""
+        clock, lease = self._attached().clock, self.coordinator.config.lease_timeout
+        seen = 0
+        while True:
+            await clock.sleep(lease)
+            leader, epoch = await self._leader()
+            if leader is None or epoch <= seen or self._leading is not None:
+                continue
+            await clock.sleep(lease)  # it may be catching up
+            try:
+                end = await log_end(self._opened())
+                entry = await read_entry(self._opened(), end) if end else None
+            except TenureError:
+                continue
+            if (await self._leader())[1] != epoch:
+                continue
+            seen = epoch
+            if entry is None or entry.epoch < epoch:
+                self._logger.warning(
+                    "%r leads namespace %r and does not work on the %s %r: nothing is decided there. Have every "
+                    "process of the namespace use it, or give it a namespace of its own",
+                    leader,
+                    self.namespace,
+                    self.what,
+                    self.name,
+                )
+                self.emit(NotLed.name, NotLed(leader, epoch))
+
+    async def _leader(self) -> tuple[str | None, int]:
+        try:
+            return await self.coordinator.get_leader(), self.coordinator.get_epoch()
+        except TenureError:
+            return None, 0
+
+    async def _now_ms(self) -> int:
+        """Plugin time."""
+        assert self._time is not None
+        return int(await self._time.now() * 1000)
+
+    def _sending(self) -> Producer:
+        if self._producer is None:
+            raise self._not_started()
+        return self._producer
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise self._not_started()
+        return self._store
+
+    def _not_started(self) -> TenureError:
+        return TenureError(f"{self!r} is not started: `await db.use_plugin({self.what})` starts it")
