@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, StoreError, StoreUnavailable
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.layout import log_key
-from tenure.ledger.leader import _MAX_REJECTIONS, Overtaken
+from tenure.ledger.leader import _MAX_REJECTIONS, Overtaken, Situation
 from tenure.ledger.log import Superseded, read_entry
 from tenure.ledger.records import Kind, LogEntry
 from tenure.store.memory import MemoryStore
@@ -382,6 +383,41 @@ class TestPoison:
         await ledger.put("p", 12)
         await ledger.tick(4)
         assert ledger.texts == ["p12"]
+
+
+class TestWithoutALook:
+    async def test_a_tick_that_does_not_look_makes_no_request_unless_there_is_something_to_write(
+        self, ledger: Ledger
+    ) -> None:
+        await ledger.put("p", 1)
+        asked: list[str] = []
+
+        async def note(key: str) -> None:
+            asked.append(key)
+
+        for verb in ("get", "put", "create", "list", "delete"):
+            ledger.store.before[verb] = note
+        tick = await ledger.term.tick(look=False)
+        assert (tick.folded, tick.entry, tick.more) == (0, None, False)
+        assert asked == []
+        assert ledger.texts == []
+        await ledger.tick()
+        assert ledger.texts == ["p1"]
+
+    async def test_it_says_nothing_of_the_inbox(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A sweep that ended before is no news: nothing may be concluded from it once more."""
+        seen: list[int | None] = []
+        decide = ledger.clerk.decide
+
+        def watched(items: Any, situation: Situation) -> bytes | None:
+            seen.append(situation.swept_ms)
+            return decide(items, situation)
+
+        monkeypatch.setattr(ledger.clerk, "decide", watched)
+        await ledger.tick()
+        await ledger.term.tick(look=False)
+        assert seen[0] is not None
+        assert seen[1] is None
 
 
 class TestDeletes:

@@ -110,6 +110,39 @@ async def beat(own: OwnRecord, *, healthy: bool = True, leading: bool = False, e
     await own.beat(leading=leading, epoch=epoch, healthy=healthy)
 
 
+# The store's time of it
+
+
+async def test_a_listing_tells_the_time_of_our_last_heartbeat(scene: Scene) -> None:
+    ada = scene.own("ada")
+    roster = scene.roster(ada)
+    assert roster.stamped is None
+    await beat(ada)
+    sent = scene.clock.read()
+    scene.clock.advance(2)
+    await roster.survey()
+    assert roster.stamped is not None
+    assert roster.stamped.sent == roster.stamped.heard == sent
+    assert roster.stamped.modified.timestamp() == pytest.approx(sent.wall_ns / 1e9, abs=0.001)
+
+
+async def test_a_heartbeat_that_may_have_been_followed_by_another_tells_no_time(scene: Scene) -> None:
+    ada = scene.own("ada")
+    roster = scene.roster(ada)
+    await beat(ada)
+    await roster.survey()
+    before = roster.stamped
+    scene.clock.advance(5)
+    scene.store.fates, scene.store.unreadable = ["kept"], 1
+    with pytest.raises(StoreUnavailable):
+        await beat(ada)  # it was written, and nobody knows when
+    await roster.survey()
+    assert roster.stamped is before
+    await beat(ada)
+    await roster.survey()
+    assert roster.stamped is not before
+
+
 # Its own record
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenure.coordinator.membership import StampedBeat
 from tenure.database.time import DRIFT, TIME_FOLDER, Span, StoreTime, span_of
 from tenure.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
 from tenure.store import Entry, Outcome, Unknown
@@ -183,6 +184,23 @@ async def test_the_wall_clock_of_this_host_has_no_part_in_it(clock: SimulatedClo
         clock.step_wall(jump)
         assert await time.now() == pytest.approx(before, abs=0.01)
     assert time.skew == pytest.approx(700_000_000 + 4 * 3600, abs=0.1)
+
+
+@pytest.mark.req("DB-3")
+async def test_heartbeats_save_measurements_and_keep_it_sharp(clock: SimulatedClock) -> None:
+    store = Stamped(clock)
+    beats: list[StampedBeat] = []
+    time = store_time(store, beats=lambda: beats[-1] if beats else None)
+    await time.now()
+    for _ in range(100):
+        clock.advance(5)
+        reading = clock.read()
+        beats.append(StampedBeat(reading, reading, datetime.fromtimestamp(store.true_now(), UTC)))
+        assert abs(await time.now() - store.true_now()) <= time.uncertainty <= 0.06
+    assert store.requests == ["create", "list", "delete"]
+    clock.advance(130)  # heartbeats have ceased
+    await time.now()
+    assert store.requests.count("create") == 2
 
 
 async def test_it_is_measured_again_after_a_while(clock: SimulatedClock) -> None:

@@ -2,10 +2,11 @@
 
 from tenure.plugins.ledgered.leading import Halted, LeadingBegan, LedgerLeading, either
 from tenure.plugins.ledgered.looking import Onlooker
-from tenure.plugins.ledgered.plugin import SHUTDOWN_TIMEOUT, LedgerPlugin, NotLed
+from tenure.plugins.ledgered.plugin import SHUTDOWN_TIMEOUT, ClockSkewed, LedgerPlugin, NotLed
 
 __all__ = [
     "SHUTDOWN_TIMEOUT",
+    "ClockSkewed",
     "Halted",
     "LeadingBegan",
     "LedgerLeading",

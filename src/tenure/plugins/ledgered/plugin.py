@@ -34,6 +34,14 @@ class NotLed(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class ClockSkewed(msgspec.Struct, frozen=True):
+    """This host's wall clock differs from the store's by more than `max_clock_skew`. Nothing is decided by it here."""
+
+    name: ClassVar[str] = "clock-skewed"
+    worker_id: str
+    seconds: float
+
+
 class LedgerPlugin(CoordinatorPlugin):
     """Subclasses give `slug` and `what`, and override `compose` and `new_leading`."""
 
@@ -104,7 +112,7 @@ class LedgerPlugin(CoordinatorPlugin):
         if self._takes_part:
             await super().start()
             await self._fit_to_lease()
-            self._watching = asyncio.get_running_loop().create_task(self._see_that_it_is_led())
+            self._watching = asyncio.get_running_loop().create_task(self._watch_over())
         await self.began()
 
     async def stop(self) -> None:
@@ -177,12 +185,30 @@ class LedgerPlugin(CoordinatorPlugin):
                 f"give ledger=LedgerConfig(trim_delay={2 * lease:g}) in every process, or a shorter lease"
             )
 
-    async def _see_that_it_is_led(self) -> None:
+    def _compare_clocks(self, was_skewed: bool) -> bool:
+        """Tell, once, of a wall clock that is far off."""
+        assert self._time is not None
+        skew = self._time.skew
+        if skew is None or abs(skew) <= self.coordinator.config.max_clock_skew:
+            return False
+        if not was_skewed:
+            self._logger.warning(
+                "the wall clock of this host is %.0f s %s the store's: nothing here is decided by it, but what people "
+                "read in logs is; see to its time synchronisation",
+                abs(skew),
+                "ahead of" if skew > 0 else "behind",
+            )
+            self.emit(ClockSkewed.name, ClockSkewed(self.worker_id, round(skew, 1)))
+        return True
+
+    async def _watch_over(self) -> None:
         """The leader of a namespace may be a process that does not have this plugin: then nothing happens to it."""
         clock, lease = self._attached().clock, self.coordinator.config.lease_timeout
         seen = 0
+        skewed = False
         while True:
             await clock.sleep(lease)
+            skewed = self._compare_clocks(skewed)
             leader, epoch = await self._leader()
             if leader is None or epoch <= seen or self._leading is not None:
                 continue
