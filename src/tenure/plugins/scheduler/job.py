@@ -221,9 +221,7 @@ def job_from(id: str, schedule: Schedule, *, origin: Origin = Origin.CODE, **opt
     """A job as a user gives it. Raises `ConfigError` that names the option, its value and what would be right."""
     given = dict(options)
     _check_known(given)
-    return check_job(
-        Job(id=id, schedule=schedule, target=target_from(given), origin=origin, **_fields_from(given))  # type: ignore[arg-type]
-    )
+    return check_job(Job(id=id, schedule=schedule, target=target_from(given), origin=origin, **_fields_from(given)))
 
 
 def change_job(job: Job, schedule: Schedule | None = None, **options: Unpack[JobOptions]) -> Job:
