@@ -7,8 +7,7 @@ import logging
 import pytest
 
 from tenure.simulate.campaign import run_campaign
-from tenure.simulate.queue_fleet import Kind
-from tenure.simulate.queue_seed import run_queue_seed
+from tenure.simulate.queue_fleet import Kind, run_queue_seed
 from tenure.simulate.seed import Plan
 from tenure.testing.broken import broken
 from tenure.testing.broken_queue import QUEUE_VARIANTS

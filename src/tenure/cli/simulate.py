@@ -1,4 +1,4 @@
-"""`tenure simulate`: try to make two leaders, or to lose a message, from thousands of seeds."""
+"""`tenure simulate`: try to make two leaders, or to break what a plugin promises, from thousands of seeds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tenure.cli.text import show_json
 from tenure.simulate.campaign import Report, run_campaign
+from tenure.simulate.fleets import FLEETS
 from tenure.simulate.seed import Plan
-from tenure.testing.broken import VARIANTS, all_variants
+from tenure.testing.broken import all_variants, variants_of
 from tenure.testing.trouble import KINDS
 
 EPILOG = "\b\nBroken variants, each of which leaves one rule out and must be caught:\n" + "\n".join(
@@ -42,7 +43,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option(
     "--broken", type=click.Choice(list(all_variants())), metavar="VARIANT", help="Leave one rule out: see below."
 )
-@click.option("--queue", is_flag=True, help="Run a queue on the fleet, and judge that as well.")
+@click.option("--queue", "what", flag_value="queue", help="Run a queue on the fleet, and judge that as well.")
 @click.option("--processes", type=click.IntRange(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
@@ -52,7 +53,7 @@ def simulate(
     minutes: float,
     faults: tuple[str, ...],
     broken: str | None,
-    queue: bool,
+    what: str | None,
     processes: int | None,
     as_json: bool,
 ) -> int:
@@ -65,10 +66,10 @@ def simulate(
     Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends at its first violation,
     and exits with 1 as well: that is what it is for.
     """
-    of_queue = broken is not None and broken not in VARIANTS
-    if of_queue and not queue:
-        raise click.UsageError(f"{broken!r} is a broken queue: give --queue as well")
-    what = "queue" if queue else "election"
+    what = what or "election"
+    owner = next((kind for kind in FLEETS if broken in variants_of(kind)), "election")
+    if broken is not None and broken not in variants_of(what) and owner != "election":
+        raise click.UsageError(f"{broken!r} is a broken {owner}: give --{owner} as well")
     plan = Plan(workers=workers, minutes=minutes, faults=faults, broken=broken, what=what)
     with _bar() as bar:
         task = bar.add_task("simulating", total=seeds, violated=0)
@@ -105,7 +106,8 @@ def _tell(report: Report) -> None:
         f"{report.seeds:,} seeds of {report.workers} workers, {hours:,.1f} simulated hours in "
         f"{report.wall_seconds:,.0f} s: {report.terms:,} terms began, at least {report.fewest_faults} faults a seed."
     )
-    titles = {"fault": "Trouble made", "network": "Seen by requests", "end": "Terms ended by", "queue": "Of the queue"}
+    titles = {"fault": "Trouble made", "network": "Seen by requests", "end": "Terms ended by"}
+    titles |= {name: fleet.title for name, fleet in FLEETS.items() if fleet.title}
     for name, title in titles.items():
         hits = {key.split(":", 1)[1]: count for key, count in report.coverage.items() if key.startswith(f"{name}:")}
         if not hits:
@@ -118,13 +120,13 @@ def _tell(report: Report) -> None:
     first = report.first_violation
     if first is None:
         click.echo("No violation: never two leaders, epochs rise, every grant its own, nobody left without a leader.")
-        if report.what == "queue":
-            click.echo("No message lost, none delivered again after its ack, keys in order, none that was a duplicate.")
+        if FLEETS[report.what].promise:
+            click.echo(FLEETS[report.what].promise)
         return
     click.echo(f"VIOLATED in {report.violations} seeds; first in seed {first.seed}, after {first.at:.3f} s:")
     click.echo(f"  {first.check}: {first.what}")
     if report.broken is None:
         click.echo(
             f"Replay it:  tenure simulate --first-seed {first.seed} --seeds 1 --workers {report.workers} "
-            f"--minutes {report.minutes:g}{' --queue' if report.what == 'queue' else ''}"
+            f"--minutes {report.minutes:g}{'' if report.what == 'election' else f' --{report.what}'}"
         )

@@ -14,53 +14,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
-from tenure.simulate.queue_seed import run_queue_seed
-from tenure.simulate.seed import Plan, SeedResult, run_seed
-from tenure.testing.trouble import KINDS
+from tenure.simulate.fleets import FLEETS
+from tenure.simulate.seed import Plan, SeedResult
 
 _SEEDS_AT_ONCE = 4  # of one process, between two reports
-ENOUGH_FOR_COVERAGE = {"election": 200, "queue": 1000}
-"""With so many seeds and all faults, one that was never hit is a defect of the simulation."""
-
-_ALWAYS = (
-    *(f"fault:{kind}" for kind in KINDS),
-    *(
-        f"network:{name}"
-        for name in (
-            *("applied", "rejected", "unknown", "timeout", "cut", "cut_reply", "outage", "repeated"),
-            *("lost_request", "lost_reply", "slow_request", "slow_reply"),
-            *("late_landing", "late_landing_applied", "late_landing_rejected"),
-            *("server_error_applied", "server_error_not_applied"),
-        )
-    ),
-)
-EXPECTED = {
-    "election": (
-        *_ALWAYS,
-        *(f"end:{reason}" for reason in ("renew-deadline", "taken", "damaged", "stopped", "step-down", "unhealthy")),
-    ),
-    "queue": (
-        *_ALWAYS,
-        *(f"fault:{kind}" for kind in ("late-entries", "long-freeze", "leave", "overtaken")),
-        *(
-            f"queue:{what}"
-            for what in (
-                *("accepted", "acks", "handled", "tickets", "lapsed", "retried", "dead", "given back", "duplicates"),
-                *("shifted", "forgotten", "resumed", "skipped", "joined", "left", "resyncs", "late reports", "ghosts"),
-                *("enqueue refused or unknown", "snapshots", "trimmed", "extended", "extended by hand", "redelivered"),
-                *(f"command {command}" for command in ("pause", "resume", "purge", "redrive", "purge-dead")),
-            )
-        ),
-    ),
-}
-CRASH_POINTS = {
-    "election": ("renew", "stand", "confirm", "settle", "release", "read", "beat", "survey"),
-    "queue": (
-        *("look", "_fetch", "append", "all_of", "catch_up", "write", "read_snapshot", "trim", "_delete"),
-        *("_send", "log_end", "poll", "_get_segment", "handle_all", "_settle_first", "extend"),
-    ),
-}
-"""Functions in which some process must have been killed or frozen while it waited."""
 
 
 class FirstViolation(msgspec.Struct, frozen=True):
@@ -145,8 +102,8 @@ def _results(first: int, seeds: int, plan: Plan, processes: int) -> Iterator[lis
 
 
 def run_seeds(seeds: Sequence[int], plan: Plan) -> list[SeedResult]:
-    one = run_queue_seed if plan.what == "queue" else run_seed
-    return [one(seed, plan) for seed in seeds]
+    run = FLEETS[plan.what].run
+    return [run(seed, plan) for seed in seeds]
 
 
 def _end_with_parent() -> None:
@@ -199,20 +156,15 @@ class _Total:
         )
 
     def _not_covered(self, plan: Plan) -> list[str]:
-        if (
-            self.seeds < ENOUGH_FOR_COVERAGE[plan.what]
-            or plan.faults
-            or plan.broken
-            or plan.minutes < 5
-            or plan.workers < 3
-        ):
+        fleet = FLEETS[plan.what]
+        if self.seeds < fleet.enough or plan.faults or plan.broken or plan.minutes < 5 or plan.workers < 3:
             return []
         struck = [
             point
-            for point in CRASH_POINTS[plan.what]
+            for point in fleet.crash_points
             if not any(key.startswith(("crash:", "freeze:")) and point in _functions(key) for key in self.coverage)
         ]
-        return [item for item in EXPECTED[plan.what] if not self.coverage[item]] + [
+        return [item for item in fleet.expected if not self.coverage[item]] + [
             f"crash or freeze in {point}" for point in struck
         ]
 

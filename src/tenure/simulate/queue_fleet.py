@@ -8,46 +8,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenure.coordinator.config import CoordinatorConfig
-from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.entropy import Random
-from tenure.errors import CoordinationError, StoreError, TenureError
-from tenure.ledger import LedgerConfig
-from tenure.ledger.layout import ledger_folder
+from tenure.errors import CoordinationError, LedgerError, StoreError, TenureError
+from tenure.ledger import LedgerConfig, LedgerState
+from tenure.ledger.layout import ledger_folder, ledger_store
 from tenure.plugins.queue import Message, Outgoing, Reject, S3QueuePlugin
+from tenure.plugins.queue.looking import read_queue
 from tenure.plugins.queue.records import ref_of
 from tenure.simulate.queue_judge import Judge
+from tenure.simulate.seed import Plan, SeedResult
+from tenure.simulate.stage import STEP, Home, Stage, run_stage
 from tenure.testing.bucket import SimulatedStore
+from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
 
 QUEUE = "jobs"
 FOLDER = ledger_folder("s3-queue", QUEUE)
-LATE_SECONDS = 45.0
-"""After so many the last write that was held up has landed."""
 KEYS = 3
 DEDUP_WINDOW = 3600.0
 LONGEST_VISIBILITY = 20.0
 
 
-class Home:
-    """What a plugin needs of a database, made of one simulated process."""
-
-    def __init__(self, cluster: SimulatedCluster, host: Host, service: GlobalCoordinatorService | None) -> None:
-        self.clock = host.clock
-        self.worker_id = host.name
-        self.store = SimulatedStore(cluster.bucket, host, cluster.network)
-        self.random = Random(f"{cluster.world.seed}/{host.name}/{cluster.draw_id()}")
-        self.draw_id = cluster.draw_id
-        self._service = service
-
-    async def get_global_coordinator(
-        self, namespace: str = "default", *, config: CoordinatorConfig | None = None
-    ) -> GlobalCoordinatorService:
-        assert self._service is not None
-        return self._service
-
-    def plugin_storage(self, slug: str, name: str) -> Any:
-        raise NotImplementedError
+def run_queue_seed(seed: int, plan: Plan) -> SeedResult:
+    return run_stage(seed, plan, QueueStage)
 
 
 class Kind:
@@ -61,15 +45,17 @@ class Kind:
         self.purges = self.commands and random.random() < 0.5
 
 
-class Scenario:
+class QueueStage(Stage):
     """One fleet with a queue, its producers, and the judge."""
 
+    name = "queue"
+
     def __init__(
-        self, cluster: SimulatedCluster, judge: Judge, random: Random, config: CoordinatorConfig, kind: Kind
+        self, cluster: SimulatedCluster, checkers: Checkers, random: Random, config: CoordinatorConfig
     ) -> None:
-        self.cluster = cluster
-        self.judge = judge
-        self.kind = kind
+        super().__init__(cluster, checkers, random, config)
+        self.kind = kind = Kind(cluster.world.seed)
+        self.judge = judge = Judge(cluster, checkers, FOLDER, at_most_once=kind.at_most_once)
         lease = config.lease_timeout
         self.ledger = LedgerConfig(
             trim_delay=2.2 * lease,
@@ -99,15 +85,26 @@ class Scenario:
         if kind.results:
             self.settings["result_retention"] = 3600.0
             judge.results = True
-        self.stops_at = 0.0
         self.plugins: dict[str, S3QueuePlugin] = {}
         self.hosts: dict[str, Host] = {}
         """The process in which each of them is: its worker may have another by now, in which it has not begun."""
-        self.halts: list[str] = []
         self._lives: Counter[str] = Counter()
         self._at_work: dict[str, object] = {}
         self._stopped: set[S3QueuePlugin] = set()
         self._bodies = 0
+
+    def begin(self) -> None:
+        outsider = self.cluster.world.host("producer", rate=self.random.uniform(0.99, 1.01))
+        client = self.plugin(producer_only=True)
+        client.attach(Home(self.cluster, outsider, None), QUEUE)
+
+        async def outside() -> None:
+            await client.start()
+            if self.kind.commands:
+                outsider.start(self.command(client, outsider))
+            await self.produce(client, outsider, "outsider")
+
+        outsider.start(outside())
 
     def plugin(self, **options: Any) -> S3QueuePlugin:
         return S3QueuePlugin(QUEUE, ledger=self.ledger, shutdown_timeout=2.0, **self.settings, **options)
@@ -302,71 +299,59 @@ class Scenario:
         self.judge.followed(command)
         return True
 
+    # The end
 
-class QueueTrouble:
-    """What harms a queue in particular: entries of the log that land late, most of all when another leads already,
-    readers that stand still for long, and workers that leave politely and come back, as in a deployment."""
-
-    def __init__(self, cluster: SimulatedCluster, scenario: Scenario, random: Random, ends_at: float) -> None:
-        self.hit: Counter[str] = Counter()
-        self._cluster = cluster
-        self._scenario = scenario
-        self._random = random
-        self._leaving = Random(f"{cluster.world.seed}/leaving")
-        self._overtaking = Random(f"{cluster.world.seed}/overtaking")
-        self._ends_at = ends_at
-        self._later(random.uniform(5, 15), self._next)
-        self._later(self._leaving.uniform(10, 60), self._leave)
-        self._later(self._overtaking.uniform(5, 40), self._overtake)
-
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        world = self._cluster.world
-        if world.now + seconds < self._ends_at:
-            world.call_at(world.now + seconds, call)
-
-    def _next(self) -> None:
-        self._later(self._random.uniform(10, 30), self._next)
-        leaders = self._cluster.leaders()
-        if self._random.random() < 0.6 and leaders:
-            network, leader = self._cluster.network, leaders[0]
-            network.change(leader, **_held_up(0.4, LATE_SECONDS))
-            self._later(self._random.uniform(0.5, 3.0), lambda: network.reset(leader))
-            self.hit["late-entries"] += 1
+    def conclude(self) -> None:
+        world, judge, checkers = self.cluster.world, self.judge, self.checkers
+        # Backoffs, delays, lapses one after the other, and messages one by one on few workers.
+        end = world.now + self.settings["max_attempts"] * (2.5 * LONGEST_VISIBILITY + 10.0) + 120.0
+        while (judge.unfinished() or judge.stale()) and world.now < end and not checkers.violations:
+            world.run_until(world.now + STEP)
+        if stale := judge.stale():
+            checkers.report("liveness", f"{len(stale)} objects lie in the inbox long after the last fault: {stale[0]}")
+        if checkers.violations:
             return
-        others = [worker for worker in self._cluster.workers.values() if worker.host.alive and not worker.is_leader()]
-        if others:
-            lease = self._cluster.config.lease_timeout
-            self._random.choice(others).host.freeze(self._random.uniform(2.0, 5.0) * lease)
-            self.hit["long-freeze"] += 1
-
-    def _leave(self) -> None:
-        self._later(self._leaving.uniform(30, 90), self._leave)
-        live = [worker for worker in self._cluster.workers.values() if worker.host.alive and worker.service is not None]
-        if live:
-            worker = self._leaving.choice(live)
-            worker.host.start(self._scenario.restart(worker))
-            self.hit["leave"] += 1
-
-    def _overtake(self) -> None:
-        """A leader stands still, and its last writes land when its successor is about to begin."""
-        random, network = self._overtaking, self._cluster.network
-        self._later(random.uniform(20, 50), self._overtake)
-        leaders = self._cluster.leaders()
-        if not leaders:
+        try:
+            state = self._look()
+        except LedgerError as error:
+            checkers.report("state", f"who starts now cannot read the log: {error}")
             return
-        worker, lease = self._cluster.workers[leaders[0]], self._cluster.config.lease_timeout
-        network.change(worker.name, **_held_up(0.9, min(LATE_SECONDS, 2.5 * lease)))
+        judge.conclude(state)
+        world.run_until(world.now + 2 * STEP)
+        for name, worker in self.cluster.workers.items():
+            plugin = self.plugins.get(name)
+            tail = plugin.worker.tail if plugin is not None and plugin.worker is not None else None
+            lives = worker.host.alive and self.hosts.get(name) is worker.host
+            if lives and tail is not None and tail.position <= state.seq:
+                what = f"{name} waits for entry {tail.position}, and entry {state.seq} is long there"
+                checkers.report("follower", what)
 
-        def stand_still() -> None:
-            network.reset(worker.name)
-            if worker.host.alive:
-                worker.host.freeze(random.uniform(1.5, 3.0) * lease)
+    def _look(self) -> LedgerState:
+        """As a process that has just started sees it."""
+        world = self.cluster.world
+        reader = world.host("reader")
+        store = ledger_store(SimulatedStore(self.cluster.bucket, reader, self.cluster.network), "s3-queue", QUEUE)
 
-        self._later(random.uniform(0.3, 1.5), stand_still)
-        self.hit["overtaken"] += 1
+        async def read() -> LedgerState:
+            while True:
+                try:
+                    return await read_queue(store)
+                except StoreError:
+                    await reader.clock.sleep(1.0)
 
+        task = reader.start(read())
+        while not task.done():
+            world.run_until(world.now + 0.5)
+        return task.result()
 
-def _held_up(share: float, seconds: float) -> dict[str, float]:
-    """Conditions under which writes land late, and which leave room for no other fault."""
-    others = ("lost_request", "lost_reply", "repeated", "slow_request", "slow_reply", "server_error")
-    return {**dict.fromkeys(others, 0.0), "late_landing": share, "late_seconds": seconds}
+    def coverage(self, found: Counter[str]) -> None:
+        judge = self.judge
+        for name, count in judge.counts.items():
+            found[f"queue:{name}"] += count
+        found["queue:ghosts"] += judge.ghosts
+        found["queue:entries"] += len(judge.entries)
+        found["queue:handled"] += judge.handled
+        for plugin in self.plugins.values():
+            if plugin.worker is not None:
+                found["queue:resyncs"] += plugin.worker.counts["resyncs"]
+                found["queue:late reports"] += plugin.worker.counts["late"]

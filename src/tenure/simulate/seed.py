@@ -30,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Kinds of trouble; none given: all."""
     broken: str | None = None
     what: str = "election"
-    """`election` or `queue`."""
+    """The kind of fleet: one of `fleets.FLEETS`."""
 
 
 class SeedResult(msgspec.Struct, frozen=True):

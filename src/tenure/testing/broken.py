@@ -206,8 +206,14 @@ VARIANTS = {
 }
 
 
-def all_variants() -> dict[str, Variant]:
-    """Of the election, and of the queue."""
+def variants_of(what: str) -> dict[str, Variant]:
+    """Of the election, or of a plugin: `queue`."""
+    if what == "election":
+        return VARIANTS
     from tenure.testing.broken_queue import QUEUE_VARIANTS
 
-    return VARIANTS | {variant.name: variant for variant in QUEUE_VARIANTS}
+    return {variant.name: variant for variant in {"queue": QUEUE_VARIANTS}[what]}
+
+
+def all_variants() -> dict[str, Variant]:
+    return {name: variant for what in ("election", "queue") for name, variant in variants_of(what).items()}

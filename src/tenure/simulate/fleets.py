@@ -1,0 +1,80 @@
+"""The kinds of fleet that a campaign can play, what each must have met, and what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tenure.simulate.queue_fleet import run_queue_seed
+from tenure.simulate.seed import Plan, SeedResult, run_seed
+from tenure.testing.trouble import KINDS
+
+_ALWAYS = (
+    *(f"fault:{kind}" for kind in KINDS),
+    *(
+        f"network:{name}"
+        for name in (
+            *("applied", "rejected", "unknown", "timeout", "cut", "cut_reply", "outage", "repeated"),
+            *("lost_request", "lost_reply", "slow_request", "slow_reply"),
+            *("late_landing", "late_landing_applied", "late_landing_rejected"),
+            *("server_error_applied", "server_error_not_applied"),
+        )
+    ),
+)
+_OF_LEDGERS = tuple(f"fault:{kind}" for kind in ("late-entries", "long-freeze", "leave", "overtaken"))
+_LEDGER_POINTS = (
+    *("look", "_fetch", "append", "all_of", "catch_up", "write", "read_snapshot", "trim", "_delete"),
+    *("_send", "log_end"),
+)
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    run: Callable[[int, Plan], SeedResult]
+    enough: int
+    """With so many seeds and all faults, one that was never hit is a defect of the simulation."""
+    expected: tuple[str, ...]
+    """What must have been hit by then."""
+    crash_points: tuple[str, ...]
+    """Functions in which some process must have been killed or frozen while it waited."""
+    title: str = ""
+    """Of the coverage that is its own."""
+    promise: str = ""
+    """What is said if nothing was violated, besides what is said of the election."""
+
+
+FLEETS = {
+    "election": Fleet(
+        run=run_seed,
+        enough=200,
+        expected=(
+            *_ALWAYS,
+            *(
+                f"end:{reason}"
+                for reason in ("renew-deadline", "taken", "damaged", "stopped", "step-down", "unhealthy")
+            ),
+        ),
+        crash_points=("renew", "stand", "confirm", "settle", "release", "read", "beat", "survey"),
+    ),
+    "queue": Fleet(
+        run=run_queue_seed,
+        enough=1000,
+        expected=(
+            *_ALWAYS,
+            *_OF_LEDGERS,
+            *(
+                f"queue:{what}"
+                for what in (
+                    *("accepted", "acks", "handled", "tickets", "lapsed", "retried", "dead", "given back"),
+                    *("duplicates", "shifted", "forgotten", "resumed", "skipped", "joined", "left", "resyncs"),
+                    *("late reports", "ghosts", "enqueue refused or unknown", "snapshots", "trimmed", "extended"),
+                    *("extended by hand", "redelivered"),
+                    *(f"command {command}" for command in ("pause", "resume", "purge", "redrive", "purge-dead")),
+                )
+            ),
+        ),
+        crash_points=(*_LEDGER_POINTS, "poll", "_get_segment", "handle_all", "_settle_first", "extend"),
+        title="Of the queue",
+        promise="No message lost, none delivered again after its ack, keys in order, none that was a duplicate.",
+    ),
+}
