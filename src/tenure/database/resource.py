@@ -31,6 +31,8 @@ from hashlib import blake2b
 from typing import Any, Generic, TypeVar, cast
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.database.expiry import TTL, carried, ended
+from tenure.database.guarding import UNCOVERED, Cover, Guard, Outdated
 from tenure.database.ids import check_given_id, check_id, check_name, draw, folder_of, is_drawn, key_of, parse_key
 from tenure.database.records import (
     MAX_RESERVED_BYTES,
@@ -57,8 +59,9 @@ from tenure.errors import (
     RecordNotFound,
     StoreError,
     TenureError,
+    WriteUnknown,
 )
-from tenure.store import Store, Stored
+from tenure.store import Entry, Store, Stored
 
 A = TypeVar("A")
 D = TypeVar("D")
@@ -73,6 +76,8 @@ _AT_ONCE = 16
 _TRIES = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _FIRST_VERSION_BYTES = 5
+_PREPARED_AT_ONCE = 500
+"""Records of one `insert_many` whose writes are prepared together."""
 
 
 class Removal(enum.Enum):
@@ -117,6 +122,7 @@ class Resource(Generic[D]):
         self._draw_id = draw_id
         self._writer = Writer(store, clock=clock, draw_id=draw_id)
         self._folder = folder_of(name)
+        self._guard: Guard | None = None
 
     def __repr__(self) -> str:
         return f"<Resource {self.name!r}>"
@@ -128,7 +134,7 @@ class Resource(Generic[D]):
     async def insert(self, data: D | Mapping[str, Any], id: str | None = None) -> Record[D]:
         """Add a record; without `id` one is drawn. Raises `RecordExists` if the id is taken."""
         given = draw(self._draw_id) if id is None else check_given_id(id)
-        return await self._insert(given, self._storable(data, given))
+        return await self._insert(given, self._storable(data, given), cover=self._cover(given))
 
     async def get(self, id: str) -> Record[D]:
         """The record. Raises `RecordNotFound`, and `DamagedRecord` if what is stored is none or does not fit."""
@@ -178,6 +184,8 @@ class Resource(Generic[D]):
 
         def changed(envelope: Envelope) -> dict[str, Any]:
             data, reserved = change(dict(envelope.data), dict(envelope.reserved))
+            if isinstance(reserved, Mapping):  # when it expires is not decided by who changes something else
+                reserved = {name: value for name, value in reserved.items() if name != TTL}
             return {"data": self._storable_patch(data, id), "reserved": self._reservable(reserved, id)}
 
         return self._record((await self._edit(check_id(id), if_version, changed)).envelope)
@@ -197,7 +205,7 @@ class Resource(Generic[D]):
         named = 0  # of the foreign, those that come before the last of `ids`; the next page names the others
         more = False
         async with contextlib.aclosing(self._listing(after)) as listing:
-            async for key, id in listing:
+            async for entry, id in listing:
                 if id is not None and len(ids) == limit:
                     more = True
                     break
@@ -205,7 +213,7 @@ class Resource(Generic[D]):
                     ids.append(id)
                     named = len(foreign)
                 elif len(foreign) < MAX_PAGE:
-                    foreign.append(SetAside(key.removeprefix(self._folder), "its name is no record's"))
+                    foreign.append(SetAside(entry.key.removeprefix(self._folder), "its name is no record's"))
         read = await _side_by_side(self._look, ids)
         records = tuple(record for record in read if isinstance(record, Record))
         damaged = tuple(record for record in read if isinstance(record, SetAside))
@@ -255,35 +263,65 @@ class Resource(Generic[D]):
             except InvalidRecord as error:
                 raise InvalidRecord(f"item {index}: {error}", resource=self.name, id=id) from None
 
+        covers = [self._cover(id) for id in chosen]
+
+        async def prepare(index: int) -> None:
+            # What goes wrong with one is told when its turn comes to be written.
+            with contextlib.suppress(TenureError):
+                await covers[index].prepare(None, plain[index], {})
+
         async def one(index: int) -> Inserted[D]:
             try:
-                return Inserted(index, chosen[index], record=await self._insert(chosen[index], plain[index]))
+                record = await self._insert(chosen[index], plain[index], cover=covers[index])
             except TenureError as error:
                 return Inserted(index, chosen[index], error=error)
+            return Inserted(index, chosen[index], record=record)
 
-        return tuple(await _side_by_side(one, range(len(items))))
+        done: list[Inserted[D]] = []
+        try:
+            for first in range(0, len(items), _PREPARED_AT_ONCE):
+                part = range(first, min(first + _PREPARED_AT_ONCE, len(items)))
+                if self._guard is not None:
+                    await _side_by_side(prepare, part, at_once=_PREPARED_AT_ONCE)
+                done += await _side_by_side(one, part)
+        finally:
+            for cover in covers:
+                cover.close()
+        return tuple(done)
 
-    async def _insert(self, id: str, plain: dict[str, Any]) -> Record[D]:
+    async def _insert(self, id: str, plain: dict[str, Any], *, cover: Cover, revive: bool = True) -> Record[D]:
+        """`revive=False`: an id whose record was deleted is taken."""
         key = key_of(self.name, id)
-        for round_number in range(_TRIES):
-            await self._pause(round_number)
-            written = await self._writer.create(key, id, self._first(id, plain), once=self._is_removed(id))
-            if written is not None:
-                return self._record(written.envelope)
-            found = await self._read(id)
-            if found is None:
-                continue  # its tombstone was removed meanwhile
-            if not found.envelope.deleted:
-                raise self._exists(id, found.envelope.version)
-            if not self._may_return(id):
-                raise self._exists(id, found.envelope.version, "was deleted, and ids are not used twice here")
-            written = await self._writer.replace(key, found, self._again(found.envelope, plain))
-            if written is not None:
-                return self._record(written.envelope)
+        try:
+            for round_number in range(_TRIES):
+                await self._pause(round_number)
+                reserved = await cover.prepare(None, plain, {})
+                try:
+                    written = await self._writer.create(
+                        key, id, self._first(id, plain, reserved, cover), once=self._is_removed(id)
+                    )
+                except Outdated:
+                    continue
+                cover.decided(written is not None)
+                if written is not None:
+                    return self._record((await self._affirmed(id, cover, written)).envelope)
+                found = await self._read(id)
+                if found is None:
+                    continue  # its tombstone was removed meanwhile
+                if not found.envelope.deleted:
+                    raise self._exists(id, found.envelope.version)
+                if not revive or not self._may_return(id):
+                    raise self._exists(id, found.envelope.version, "was deleted, and ids are not used twice here")
+                written = await self._attempt(found, {"deleted": False, "data": plain}, cover, is_new=True)
+                if written is not None:
+                    return self._record((await self._affirmed(id, cover, written)).envelope)
+        finally:
+            cover.close()
         raise self._overtaken(id, None)
 
-    def _first(self, id: str, plain: dict[str, Any]) -> Draft:
+    def _first(self, id: str, plain: dict[str, Any], reserved: dict[str, Any], cover: Cover) -> Draft:
         def draft(write_id: str) -> Envelope:
+            cover.sending()
             at = self._now()
             version = _random_version(write_id) if self._may_return(id) else 1
             return Envelope(
@@ -296,35 +334,129 @@ class Resource(Generic[D]):
                 created_at=at,
                 updated_at=at,
                 data=plain,
+                reserved=reserved,
             )
 
         return draft
 
-    def _again(self, tombstone: Envelope, plain: dict[str, Any]) -> Draft:
-        def draft(write_id: str) -> Envelope:
-            at = self._now()
-            return tombstone.followed_by(write_id, at, created_at=at, deleted=False, data=plain)
-
-        return draft
-
-    async def _edit(self, id: str, if_version: int | None, change: Callable[[Envelope], dict[str, Any]]) -> Written:
+    async def _edit(
+        self,
+        id: str,
+        if_version: int | None,
+        change: Callable[[Envelope], dict[str, Any]],
+        cover: Cover | None = None,
+    ) -> Written:
         """Read, change, compare-and-swap; and again if somebody was faster, unless a version was asked for."""
         if if_version is not None and (isinstance(if_version, bool) or not isinstance(if_version, int)):
             raise ConfigError(f"if_version is {if_version!r}: give the version of a record, an integer")
-        for round_number in range(_TRIES):
-            await self._pause(round_number)
-            found = await self._found(id)
-            if if_version is not None and found.envelope.version != if_version:
-                raise self._conflict(id, if_version, found.envelope.version)
-            changes = change(found.envelope)
-
-            def draft(write_id: str, base: Envelope = found.envelope, changes: dict[str, Any] = changes) -> Envelope:
-                return base.followed_by(write_id, self._now(), **changes)
-
-            written = await self._writer.replace(key_of(self.name, id), found, draft)
-            if written is not None:
-                return written
+        cover = cover if cover is not None else self._cover(id)
+        try:
+            for round_number in range(_TRIES):
+                await self._pause(round_number)
+                found = await self._found(id)
+                if if_version is not None and found.envelope.version != if_version:
+                    raise self._conflict(id, if_version, found.envelope.version)
+                written = await self._attempt(found, change(found.envelope), cover)
+                if written is not None:
+                    return await self._affirmed(id, cover, written)
+        finally:
+            cover.close()
         raise self._overtaken(id, if_version)
+
+    async def _attempt(
+        self, found: Found, changes: dict[str, Any], cover: Cover, *, is_new: bool = False
+    ) -> Written | None:
+        """Write over what was read, once its guard has prepared that; `None`: nothing of it was or will be written."""
+        base = found.envelope
+        reserved = changes.get("reserved", base.reserved)
+        is_end = bool(changes.get("deleted"))
+        reserved = ended(reserved) if is_new or is_end else carried(base.reserved, reserved)
+        reserved = await cover.prepare(base, None if is_end else changes.get("data", base.data), reserved)
+
+        def draft(write_id: str) -> Envelope:
+            cover.sending()
+            at = self._now()
+            born = {"created_at": at} if is_new else {}
+            return base.followed_by(write_id, at, **{**changes, "reserved": reserved, **born})
+
+        try:
+            written = await self._writer.replace(key_of(self.name, base.id), found, draft)
+        except Outdated:
+            return None
+        cover.decided(written is not None)
+        return written
+
+    async def _affirmed(self, id: str, cover: Cover, written: Written) -> Written:
+        """What was written, and will be found by who is to find it, however long the writing took."""
+        renewal = cover.renewal()
+        if renewal is None:
+            return written
+        try:
+            return await self._edit(id, None, lambda envelope: {}, renewal)
+        except RecordNotFound:
+            return written
+        except (StoreError, RecordConflict) as error:
+            raise WriteUnknown(
+                f"record {id!r} of {self.name!r} was written, so long after it was prepared that it must be written "
+                f"anew, and that failed ({error}): write it again",
+                record_id=id,
+            ) from error
+
+    def _cover(self, id: str) -> Cover:
+        return self._guard.cover(id) if self._guard is not None else UNCOVERED
+
+    # For plugins, which decide by what they have read
+
+    def guarded_by(self, guard: Guard) -> None:
+        """From here on every write through this object is prepared by `guard`."""
+        if self._guard is not None and self._guard is not guard:
+            raise ConfigError(f"resource {self.name!r} is guarded already: use one plugin that expires its records")
+        self._guard = guard
+
+    async def find(self, id: str) -> Found | None:
+        """What lies there, tombstones included. Raises `DamagedRecord`."""
+        return await self._read(id)
+
+    async def swap(self, found: Found, **changes: Any) -> Written | None:
+        """Change fields of the envelope that was read, if it is still there; `None`: another was first.
+
+        No guard is asked: whoever calls this keeps its rules. Raises `WriteUnknown`.
+        """
+
+        def draft(write_id: str) -> Envelope:
+            return found.envelope.followed_by(write_id, self._now(), **changes)
+
+        return await self._writer.replace(key_of(self.name, found.envelope.id), found, draft)
+
+    async def clear_away(self, id: str, written: Written) -> None:
+        """Remove a tombstone, as `delete` does; what cannot be removed is left to `tenure gc`."""
+        with contextlib.suppress(StoreError):
+            await self._remove(id, written)
+
+    async def amend(
+        self, id: str, cover: Cover, change: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    ) -> Record[D]:
+        """Write the record again, its data as `change` makes them, under the cover given."""
+
+        def changed(envelope: Envelope) -> dict[str, Any]:
+            return {} if change is None else {"data": self._storable_patch(change(dict(envelope.data)), id)}
+
+        return self._record((await self._edit(check_id(id), None, changed, cover)).envelope)
+
+    def fitting(self, data: dict[str, Any], id: str) -> dict[str, Any]:
+        """The data, if the schema allows them in a record that exists; otherwise `InvalidRecord`."""
+        return self._storable_patch(data, id)
+
+    async def place(self, id: str, plain: dict[str, Any]) -> Record[D]:
+        """Insert data that were stored before, under an id that is used once: `RecordExists` also if it was deleted."""
+        return await self._insert(check_id(id), plain, cover=self._cover(id), revive=False)
+
+    async def entries(self, after: str | None = None) -> AsyncGenerator[tuple[str, Entry], None]:
+        """Id and listing of every record, without reading any."""
+        async with contextlib.aclosing(self._listing(after)) as listing:
+            async for entry, id in listing:
+                if id is not None:
+                    yield id, entry
 
     async def _remove(self, id: str, written: Written) -> None:
         if written.envelope.reserved:
@@ -370,14 +502,14 @@ class Resource(Generic[D]):
         except DamagedRecord as error:
             return SetAside(id, str(error))
 
-    async def _listing(self, after: str | None) -> AsyncGenerator[tuple[str, str | None], None]:
-        """Key and id of every object that is no tombstone; the id is `None` where the key is none of ours."""
+    async def _listing(self, after: str | None) -> AsyncGenerator[tuple[Entry, str | None], None]:
+        """Every object that is no tombstone, and its id, which is `None` where the key is none of ours."""
         start = None if after is None else key_of(self.name, check_id(after))
         async with contextlib.aclosing(cast(Any, self._store.list(self._folder, after=start))) as entries:
             async for entry in entries:
                 parsed = parse_key(entry.key)
                 if parsed is None or not is_tombstone_size(entry.size):
-                    yield entry.key, None if parsed is None else parsed[1]
+                    yield entry, None if parsed is None else parsed[1]
 
     def _record(self, envelope: Envelope) -> Record[D]:
         try:
@@ -452,7 +584,9 @@ class Resource(Generic[D]):
         )
 
 
-async def _side_by_side(work: Callable[[A], Awaitable[R]], over: Iterable[A]) -> Sequence[R]:
+async def _side_by_side(
+    work: Callable[[A], Awaitable[R]], over: Iterable[A], *, at_once: int = _AT_ONCE
+) -> Sequence[R]:
     """The results, in order; so many at a time. The first error ends it, and is raised as it is."""
     numbered = enumerate(over)
     results: dict[int, R] = {}
@@ -463,7 +597,7 @@ async def _side_by_side(work: Callable[[A], Awaitable[R]], over: Iterable[A]) ->
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
+            for _ in range(at_once):
                 group.create_task(take())
     except ExceptionGroup as failed:  # callers wait for a `StoreError`, not for a group that holds one
         raise failed.exceptions[0] from None
