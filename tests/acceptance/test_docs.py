@@ -23,6 +23,7 @@ import msgspec
 import pytest
 
 import tenure
+from tenure.plugins.ledgered import ClockSkewed, Halted, NotLed
 from tenure.plugins.queue import QueueSettings, QueueStats, events
 from tenure.plugins.supervisor.telemetry import TELEMETRY_NAMES
 from tests.acceptance.fleet import fleet
@@ -227,11 +228,18 @@ def _first_line(process: subprocess.Popen[str]) -> str:
         ended.cancel()
 
 
+_OF_EVERY_LEDGER = {Halted.name, NotLed.name, ClockSkewed.name}
+
+
+def _names_of(module: Any) -> set[str]:
+    return {kind.name for kind in vars(module).values() if isinstance(kind, type) and hasattr(kind, "name")}
+
+
 def test_every_setting_and_event_of_a_queue_is_in_its_page() -> None:
     page = (DOCS / "queue.md").read_text()
     settings = page.partition("## Settings and limits")[2].partition("## Deploying")[0]
     assert set(QueueSettings.__struct_fields__) <= set(re.findall(r"`(\w+)`", settings))
-    told = {kind.name for kind in vars(events).values() if isinstance(kind, type) and hasattr(kind, "name")}
+    told = _names_of(events) | _OF_EVERY_LEDGER
     table = page.partition("| `plg:s3-queue:` |")[2].partition("\n\n")[0]
     assert told == set(re.findall(r"^\| `([a-z\-]+)` \|", table, re.MULTILINE))
     command = (DOCS / "command.md").read_text().partition("**stats**")[2].partition("**peek**")[0]
