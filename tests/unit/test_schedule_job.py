@@ -50,7 +50,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 DAY = 86_400_000
 
 
-def job(id: str = "job", schedule: Any = None, **options: Any) -> Job:
+def job(id: Any = "job", schedule: Any = None, **options: Any) -> Job:
     if not {"function", "queue", "command"} & set(options):
         options["function"] = "f"
     return job_from(id, schedule if schedule is not None else every(60), **options)

@@ -210,7 +210,7 @@ class CronTimetable(msgspec.Struct, frozen=True, gc=False):
                 if follows or dst is Dst.BOTH:
                     seconds.append((late, local))
             elif follows or dst is Dst.SKIP:
-                yield at, _How.LEFT_OUT, local
+                yield late, _How.LEFT_OUT, local  # so that it is not taken for later than what comes after it
             else:
                 if not late < gap_end <= early:
                     gap_end = _change_between(zone, late, early)
