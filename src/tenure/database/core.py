@@ -227,6 +227,10 @@ class Database:
             )
         return existing
 
+    def opened_resource(self, name: str) -> Resource[Any] | None:
+        """The resource of that name, whatever its schema, if this process has opened it."""
+        return self._resources.get(name)
+
     def lock(
         self,
         name: str,

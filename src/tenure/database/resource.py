@@ -443,6 +443,13 @@ class Resource(Generic[D]):
 
         return self._record((await self._edit(check_id(id), None, changed, cover)).envelope)
 
+    def check_field(self, setting: str, name: str) -> None:
+        """Refuse a field that no record of this resource can have."""
+        try:
+            self._schema.check_fields({name: None})
+        except Misfit as misfit:
+            raise ConfigError(f"{setting} is {name!r}, and resource {self.name!r} cannot have it: {misfit}") from None
+
     def fitting(self, data: dict[str, Any], id: str) -> dict[str, Any]:
         """The data, if the schema allows them in a record that exists; otherwise `InvalidRecord`."""
         return self._storable_patch(data, id)

@@ -1,0 +1,251 @@
+"""The leader's side of a TTL, for one term: look into the inbox, sweep, write down what that did, and rest."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from tenure.clock import Clock
+from tenure.coordinator.events import NamedEvent
+from tenure.coordinator.lead import Lead
+from tenure.database.resource import Resource
+from tenure.database.time import StoreTime
+from tenure.entropy import NewId
+from tenure.errors import StoreError
+from tenure.ledger import LedgerConfig, LedgerTerm, LogEntry
+from tenure.plugins.ledgered import LedgerLeading, either
+from tenure.plugins.ttl.calling import Caller, Expired
+from tenure.plugins.ttl.clerk import TTLClerk
+from tenure.plugins.ttl.events import CallbackFailed, CleanupFinished, CleanupStarted
+from tenure.plugins.ttl.expiring import Call, Deed, trial_key
+from tenure.plugins.ttl.guard import TTLGuard
+from tenure.plugins.ttl.looking import FAILED, FailedCallback
+from tenure.plugins.ttl.records import Cleanup, Counts
+from tenure.plugins.ttl.rules import moment_of
+from tenure.plugins.ttl.sweep import Sweeper
+from tenure.store import Store
+
+EARLIER = 2.0
+"""Seconds by which sweeps follow each other faster than `tick`: what they take themselves, a slot and the doubt."""
+NOTED_EVERY = 10.0
+"""Seconds after which a long sweep writes down what it has done so far."""
+MAX_BACKOFFS = 20_000
+MAX_FAILED = 10_000
+"""Callbacks that were given up, and are kept for inspection."""
+
+
+class TTLLeading(LedgerLeading[TTLClerk]):
+    what = "ttl"
+
+    def __init__(
+        self,
+        store: Store,
+        lead: Lead,
+        *,
+        resource: Resource[Any],
+        guard: TTLGuard,
+        archive: Callable[[str], Resource[Any]],
+        caller: Caller | None,
+        ledger: LedgerConfig,
+        clock: Clock,
+        draw_id: NewId,
+        time: StoreTime,
+        bell: asyncio.Event,
+        emit: Callable[[NamedEvent], None],
+        on_entry: Callable[[LogEntry], None] = lambda entry: None,
+    ) -> None:
+        super().__init__(
+            store,
+            lead,
+            ledger=ledger,
+            clock=clock,
+            draw_id=draw_id,
+            time=time,
+            bell=bell,
+            emit=emit,
+            on_entry=on_entry,
+        )
+        self._resource = resource
+        self._guard = guard
+        self._settings = guard.rules.settings
+        self._archive = archive
+        self._caller = caller
+        self._not_before: OrderedDict[str, int] = OrderedDict()
+        """When a callback that failed is called again."""
+
+    def new_clerk(self) -> TTLClerk:
+        return TTLClerk(self._on_entry)
+
+    async def serve(self, term: LedgerTerm, clerk: TTLClerk) -> None:
+        deed = Deed(
+            self._resource,
+            self._guard.rules,
+            archive=self._archive,
+            settled=clerk.settled,
+            not_before=lambda key: self._not_before.get(key, 0),
+        )
+
+        async def call(calls: Sequence[Call], counts: Counts) -> list[bool]:
+            return await self._call(term, clerk, calls, counts)
+
+        sweeper = Sweeper(
+            self._store,
+            self._resource,
+            self._guard,
+            deed,
+            clock=self._clock,
+            ensure=self._lead.ensure,
+            call=call,
+            emit=self._emit,
+            on_start=lambda: self._emit(CleanupStarted(self._resource.name, self._lead.epoch)),
+        )
+        period = max(self._settings.tick / 2, self._settings.tick - EARLIER)
+        while True:
+            began = self._clock.read()
+            tick = await self.tick(term)
+            if tick is None or tick.more:
+                continue
+            await self._clean_up(term, clerk, sweeper)
+            rest = period - self._clock.read().leader_elapsed(began)
+            await either(self._bell, max(0.001, rest))
+
+    async def _clean_up(self, term: LedgerTerm, clerk: TTLClerk, sweeper: Sweeper) -> None:
+        """One sweep. What it did is written down, also if the store failed in the middle of it."""
+        began = noted = self._clock.read()
+        asked = list(clerk.machine.asked)
+        counts, total = Counts(), Counts()
+
+        async def on_page() -> None:
+            nonlocal noted
+            if self._clock.read().leader_elapsed(noted) >= NOTED_EVERY:
+                noted = self._clock.read()
+                self._note(clerk, counts, total)
+                await self.tick(term, look=False)
+
+        try:
+            await sweeper.sweep(counts, on_page)
+        except StoreError as error:
+            counts.errors += 1
+            self._log.warning("a cleanup of %r was cut short, and is gone on with: %s", self._resource.name, error)
+            asked = []  # it is not what was asked for
+        finally:
+            self._note(clerk, counts, total)
+        happened = total.expired or total.archived or total.called or total.dropped or total.moved or total.given_up
+        if happened or asked:
+            seconds = round(self._clock.read().leader_elapsed(began), 3)
+            at_ms = int(await self._time.now() * 1000)
+            clerk.ended(Cleanup(at_ms, msgspec.structs.replace(total), seconds, asked))
+            while await self.tick(term, look=False) is None:
+                pass
+            self._emit(CleanupFinished(self._resource.name, self._lead.epoch, total, seconds))
+
+    @staticmethod
+    def _note(clerk: TTLClerk, counts: Counts, total: Counts) -> None:
+        """What is in `counts` goes into the next entry, and to what this cleanup has done."""
+        total.add(counts)
+        counts.waiting = counts.read = counts.errors = 0  # of one cleanup; added up they would say nothing
+        clerk.did(counts)
+        counts.clear()
+
+    # Callbacks
+
+    async def _call(self, term: LedgerTerm, clerk: TTLClerk, calls: Sequence[Call], counts: Counts) -> list[bool]:
+        """Written down first: the number of that entry is their token."""
+        if self._caller is None:
+            self._log.warning(
+                "%s records of %r have expired and are to be given to a callback, and this process has none: give "
+                "callback= in every process",
+                len(calls),
+                self._resource.name,
+            )
+            return [False] * len(calls)
+        clerk.begins([trial_key(call.stem, call.id) for call in calls])
+        while (tick := await self.tick(term, look=False)) is None:
+            pass
+        assert tick.entry is not None
+        token = tick.entry.seq
+        answers: list[bool] = [False] * len(calls)
+        numbered = iter(enumerate(calls))
+
+        async def take() -> None:
+            for number, call in numbered:
+                self._lead.ensure()
+                answers[number] = await self._call_one(clerk, call, token, counts)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(len(calls), self._settings.at_once)):
+                    group.create_task(take())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return answers
+
+    async def _call_one(self, clerk: TTLClerk, call: Call, token: int, counts: Counts) -> bool:
+        assert self._caller is not None
+        key, pending = trial_key(call.stem, call.id), call.pending
+        attempt = clerk.machine.trials.get(key, 1)
+        error = await self._caller.call(
+            Expired(
+                resource=self._resource.name,
+                id=call.id,
+                data=pending.data,
+                version=pending.version,
+                expired_at=moment_of(pending.at),
+                created_at=pending.created,
+                token=token,
+                attempt=attempt,
+            )
+        )
+        if error is None:
+            counts.called += 1
+            self._not_before.pop(key, None)
+            return True
+        counts.failed_calls += 1
+        given_up = attempt >= self._settings.max_attempts
+        if given_up:
+            try:
+                await self._keep(call, token, attempt, error)
+            except StoreError as trouble:
+                self._log.warning("a callback that failed for good is called again, for want of the store: %s", trouble)
+                given_up = False
+        self._log.warning(
+            "the callback for record %r of %r failed (attempt %s%s): %s",
+            call.id,
+            self._resource.name,
+            attempt,
+            ", given up" if given_up else "",
+            error,
+        )
+        self._emit(CallbackFailed(self._resource.name, call.id, attempt, error, given_up))
+        if given_up:
+            counts.given_up += 1
+            self._not_before.pop(key, None)
+            return True
+        longest = min(self._settings.max_backoff, self._settings.backoff * 2.0 ** min(attempt - 1, 100))
+        now_ms = math.ceil(await self._time.now() * 1000)
+        call.not_before_ms = self._not_before[key] = now_ms + round(longest * 1000)
+        while len(self._not_before) > MAX_BACKOFFS:
+            self._not_before.popitem(last=False)
+        return False
+
+    async def _keep(self, call: Call, token: int, attempt: int, error: str) -> None:
+        """For people to look at. The oldest go when there are very many."""
+        pending = call.pending
+        failed = FailedCallback(
+            resource=self._resource.name,
+            id=call.id,
+            data=pending.data,
+            version=pending.version,
+            expired_ms=pending.at,
+            attempts=attempt,
+            error=error,
+        )
+        await self._store.put(f"{FAILED}{token:020d}-{self._draw_id()[-16:]}", msgspec.json.encode(failed))
+        kept = [row.key async for row in self._store.list(FAILED)]
+        if len(kept) > MAX_FAILED:
+            await self._store.delete(*kept[: len(kept) - MAX_FAILED])

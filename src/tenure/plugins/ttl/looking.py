@@ -1,0 +1,92 @@
+"""A TTL as anybody sees it who can read the bucket: no leader is asked, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+
+from tenure.errors import NotFound
+from tenure.ledger import LedgerState
+from tenure.ledger.catchup import catch_up
+from tenure.plugins.ledgered import Onlooker
+from tenure.plugins.ttl.records import Cleanup, Counts
+from tenure.plugins.ttl.rules import moment_of
+from tenure.plugins.ttl.state import TTLMachine
+from tenure.store import Entry, Store, Stored
+
+FAILED = "failed/"
+
+
+class TTLStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a TTL. A crash of a leader may have lost the counts of its last cleanup, and nothing else."""
+
+    resource: str
+    totals: Counts
+    """Of all cleanups; `waiting` and `read` are of single ones alone."""
+    cleanups: int
+    """That did something, or were asked for."""
+    last: Cleanup | None
+    calling: int
+    """Callbacks that were begun, and have not succeeded yet."""
+    asked: int
+    """Cleanups that were asked for, and have not ended."""
+    seq: int
+    epoch: int
+
+    @property
+    def last_at(self) -> datetime | None:
+        return None if self.last is None else moment_of(self.last.at_ms)
+
+
+class FailedCallback(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that expired, and whose callback failed for good."""
+
+    resource: str
+    id: str
+    data: dict[str, Any]
+    version: int
+    expired_ms: int
+    attempts: int
+    error: str
+
+
+async def read_state(store: Store) -> LedgerState:
+    """From the newest snapshot and the log after that."""
+    state = LedgerState(TTLMachine())
+    await catch_up(store, state, Onlooker())
+    return state
+
+
+def stats_of(resource: str, state: LedgerState) -> TTLStats:
+    machine = state.machine
+    assert isinstance(machine, TTLMachine)
+    return TTLStats(
+        resource=resource,
+        totals=machine.totals,
+        cleanups=machine.runs,
+        last=machine.cleanups[-1] if machine.cleanups else None,
+        calling=len(machine.trials),
+        asked=len(machine.asked),
+        seq=state.seq,
+        epoch=state.epoch,
+    )
+
+
+async def failed_callbacks(store: Store, limit: int) -> list[FailedCallback]:
+    """Oldest first."""
+    found: list[FailedCallback] = []
+    async with aclosing(cast("AsyncGenerator[Entry, None]", store.list(FAILED))) as rows:
+        async for row in rows:
+            if len(found) >= limit:
+                break
+            try:
+                stored = await store.get(row.key)
+                assert isinstance(stored, Stored)
+                found.append(msgspec.json.decode(stored.body, type=FailedCallback))
+            except (NotFound, msgspec.DecodeError, UnicodeDecodeError):
+                continue
+    return found
