@@ -447,13 +447,29 @@ def test_some_options_are_changed_and_the_others_stay() -> None:
     assert change_job(before) == before
     assert change_job(before, start=None).start_ms is None
     assert change_job(before, queue="q", body=5).target == QueueTarget("q", 5)
-    assert change_job(before, function="f", payload=2).target == FunctionTarget("f", 2)
-    with pytest.raises(ConfigError, match="give exactly one"):
-        change_job(before, payload=2)
+    assert change_job(before, function="g").target == FunctionTarget("g", {"a": 1})
+    assert change_job(before, payload=2).target == FunctionTarget("f", 2)
+    with pytest.raises(ConfigError, match="body goes with queue=, and this job has function="):
+        change_job(before, body=2)
     with pytest.raises(ConfigError, match="end of job 'job' is not after its start"):
         change_job(before, end=NOON)
     with pytest.raises(ConfigError, match="there is no option 'id'"):
         change_job(before, id="other")  # type: ignore[call-arg]
+
+
+def test_some_options_of_a_target_are_changed_and_the_others_stay() -> None:
+    options = {"priority": 3, "ordering_key": "k", "delay": 1.5, "max_attempts": 2, "visibility_timeout": 60}
+    queue = job(queue="q", body=1, headers={"h": "v"}, **options)
+    assert change_job(queue, body=2) == job(queue="q", body=2, headers={"h": "v"}, **options)
+    assert change_job(queue, ordering_key=None).target == msgspec.structs.replace(queue.target, ordering_key="")
+    assert change_job(job(queue="q"), priority=1).target == QueueTarget("q", priority=1)
+    command = job(command=("a", "b"), cwd="/tmp", terminate_within=2)
+    assert change_job(command, command=("c",)).target == CommandTarget(("c",), "/tmp", 2000)
+    assert change_job(command, function="f").target == FunctionTarget("f")
+    for each in (queue, command, job(queue="q"), job(command=("a",)), job(payload=[1])):
+        for option in ({"queue": "q"}, {"command": ("a",)}, {"function": "f"}):
+            if next(iter(option)) == msgspec.json.decode(encode_job(each))["target"]["kind"]:
+                assert change_job(change_job(each, **option), retries=1).target == change_job(each, **option).target
 
 
 def test_every_option_reaches_the_job() -> None:

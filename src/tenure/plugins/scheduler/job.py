@@ -40,6 +40,7 @@ from tenure.plugins.scheduler.target import (
     FunctionTarget,
     QueueTarget,
     Target,
+    change_target,
     check_target,
     target_from,
 )
@@ -225,12 +226,12 @@ def job_from(id: str, schedule: Schedule, *, origin: Origin = Origin.CODE, **opt
 
 
 def change_job(job: Job, schedule: Schedule | None = None, **options: Unpack[JobOptions]) -> Job:
-    """The same job with some options changed. An option of its target makes a new target: give all of it then."""
+    """The same job with some options changed. Naming another kind of target makes a new one."""
     given = dict(options)
     _check_known(given)
     changes = _fields_from(given)
     if any(option in TARGET_OPTIONS for option in given):
-        changes["target"] = target_from(given)
+        changes["target"] = change_target(job.target, given)
     if schedule is not None:
         changes["schedule"] = schedule
     return check_job(msgspec.structs.replace(job, **changes))

@@ -213,7 +213,7 @@ def parsed(text: str) -> Expression:
     try:
         fields = CronSim(five, _PROBE)
         last = max(fields.hours) * 60 + max(fields.minutes)
-        expression = Expression(fields, not any(part.startswith("*") for part in fields.parts[1:3]), last)
+        expression = Expression(fields, not any(part.startswith("*") for part in five.split()[:2]), last)
         found = next(expression.after(_PROBE), None)
     except (CronSimError, ValueError, AssertionError) as error:  # whatever a text from the bucket provokes
         what = f"{str(error)[:1].lower()}{str(error)[1:80]}" if isinstance(error, CronSimError) else "cannot be read"

@@ -89,6 +89,35 @@ def target_from(options: Mapping[str, Any]) -> Target:
     return check_target(_command_target(options))
 
 
+def change_target(target: Target, options: Mapping[str, Any]) -> Target:
+    """With some of its options changed; a new one, if another kind of target is named."""
+    before = _options_of(target)
+    kind = next(iter(before))
+    others = {"function", "queue", "command"} - {kind}
+    if any(options.get(other) is not None for other in others):
+        return target_from(options)
+    return target_from({**before, **options})
+
+
+def _options_of(target: Target) -> dict[str, Any]:
+    match target:
+        case FunctionTarget():
+            return {"function": target.name, "payload": target.payload}
+        case QueueTarget():
+            return {
+                "queue": target.queue,
+                "body": target.body,
+                "priority": target.priority,
+                "ordering_key": target.ordering_key or None,
+                "delay": target.delay_ms / 1000,
+                "max_attempts": target.max_attempts or None,
+                "visibility_timeout": target.visibility_ms / 1000 or None,
+                "headers": target.headers,
+            }
+        case CommandTarget():
+            return {"command": target.argv, "cwd": target.cwd, "terminate_within": target.terminate_ms / 1000}
+
+
 def _queue_target(options: Mapping[str, Any]) -> QueueTarget:
     chosen = options_from(
         delay=options.get("delay", 0.0),
