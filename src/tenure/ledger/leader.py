@@ -507,7 +507,7 @@ class LedgerTerm:
             swept,
             self._slow_ms,
             frozenset(self._sweep_unread | self._sweep_held),
-            max(self._doubt_ms(), self._sweep_doubt_ms),
+            max(self._doubt_ms(), self._sweep_doubt_ms if looked else 0),
         )
         try:
             events = self._clerk.decide(gathered.items, situation)

@@ -227,17 +227,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
 
 
 Event: TypeAlias = (
-    Defined
-    | Removed
-    | Paused
-    | Resumed
-    | Fired
-    | Passed
-    | Begun
-    | Succeeded
-    | Failed
-    | CutShort
-    | Refused
+    Defined | Removed | Paused | Resumed | Fired | Passed | Begun | Succeeded | Failed | CutShort | Refused
 )
 
 

@@ -154,9 +154,9 @@ class ScheduleMachine:
     def _resumed(self, event: Resumed) -> None:
         if not event.job:
             self.paused = False
-            for state in self.jobs.values():
-                if self.is_active(state):
-                    state.decided_ms = max(state.decided_ms, event.decided_ms)
+            for each in self.jobs.values():
+                if self.is_active(each):
+                    each.decided_ms = max(each.decided_ms, event.decided_ms)
         elif (state := self.jobs.get(event.job)) is not None:
             state.paused = False
             state.decided_ms = max(state.decided_ms, event.decided_ms)
