@@ -35,7 +35,9 @@ if TYPE_CHECKING:
         WriteUnknown,
     )
     from tenure.plugins.queue import Message, Outgoing, Reject, S3QueuePlugin
+    from tenure.plugins.scheduler import Run, SchedulerPlugin, at, cron, every
     from tenure.plugins.supervisor import Child, Command, Context, CoordinatorCandidate, CoordinatorSupervisor, Restart
+    from tenure.plugins.ttl import Expired, OnExpire, TTLPlugin
 
 __all__ = [
     "Child",
@@ -49,6 +51,7 @@ __all__ = [
     "CoordinatorSupervisor",
     "Database",
     "DistributedLock",
+    "Expired",
     "Fenced",
     "GlobalCoordinatorService",
     "Held",
@@ -60,6 +63,7 @@ __all__ = [
     "LockTimeout",
     "MandateEnd",
     "Message",
+    "OnExpire",
     "Outgoing",
     "PluginStorage",
     "Record",
@@ -68,11 +72,17 @@ __all__ = [
     "RequestRefused",
     "Resource",
     "Restart",
+    "Run",
     "S3QueuePlugin",
+    "SchedulerPlugin",
+    "TTLPlugin",
     "TenureError",
     "WorkerReplaced",
     "WriteUnknown",
     "__version__",
+    "at",
+    "cron",
+    "every",
     "lead",
     "terms",
 ]
@@ -89,6 +99,7 @@ _HOMES = {
     "CoordinatorSupervisor": "tenure.plugins.supervisor",
     "Database": "tenure.database",
     "DistributedLock": "tenure.coordinator.lock",
+    "Expired": "tenure.plugins.ttl",
     "Fenced": "tenure.errors",
     "GlobalCoordinatorService": "tenure.coordinator.service",
     "Held": "tenure.coordinator.lock",
@@ -100,6 +111,7 @@ _HOMES = {
     "LockTimeout": "tenure.errors",
     "MandateEnd": "tenure.coordinator.config",
     "Message": "tenure.plugins.queue",
+    "OnExpire": "tenure.plugins.ttl",
     "Outgoing": "tenure.plugins.queue",
     "PluginStorage": "tenure.database",
     "Record": "tenure.database",
@@ -108,10 +120,16 @@ _HOMES = {
     "RequestRefused": "tenure.errors",
     "Resource": "tenure.database",
     "Restart": "tenure.plugins.supervisor",
+    "Run": "tenure.plugins.scheduler",
     "S3QueuePlugin": "tenure.plugins.queue",
+    "SchedulerPlugin": "tenure.plugins.scheduler",
+    "TTLPlugin": "tenure.plugins.ttl",
     "TenureError": "tenure.errors",
     "WorkerReplaced": "tenure.errors",
     "WriteUnknown": "tenure.errors",
+    "at": "tenure.plugins.scheduler",
+    "cron": "tenure.plugins.scheduler",
+    "every": "tenure.plugins.scheduler",
     "lead": "tenure.database",
     "terms": "tenure.database",
 }
