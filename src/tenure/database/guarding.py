@@ -47,6 +47,13 @@ class Cover(Protocol):
 
 
 class Guard(Protocol):
+    is_retired: bool
+    """It goes on guarding, but another may take its place."""
+
+    def check(self, id: str, data: dict[str, Any]) -> None:
+        """Raises `InvalidRecord` for data that no cover would let pass."""
+        ...
+
     def cover(self, id: str) -> Cover: ...
 
 

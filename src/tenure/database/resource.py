@@ -260,6 +260,8 @@ class Resource(Generic[D]):
         for index, (item, id) in enumerate(zip(items, chosen, strict=True)):
             try:
                 plain.append(self._storable(item, id))
+                if self._guard is not None:
+                    self._guard.check(id, plain[-1])
             except InvalidRecord as error:
                 raise InvalidRecord(f"item {index}: {error}", resource=self.name, id=id) from None
 
@@ -409,7 +411,7 @@ class Resource(Generic[D]):
 
     def guarded_by(self, guard: Guard) -> None:
         """From here on every write through this object is prepared by `guard`."""
-        if self._guard is not None and self._guard is not guard:
+        if self._guard is not None and self._guard is not guard and not self._guard.is_retired:
             raise ConfigError(f"resource {self.name!r} is guarded already: use one plugin that expires its records")
         self._guard = guard
 

@@ -36,7 +36,20 @@ class TTLGuard:
         self.rules = rules
         self.index = index
         self.clock = clock
+        self.is_retired = False
         self._time = time
+
+    def check(self, id: str, data: dict[str, Any]) -> None:
+        if self.rules.by_field:
+            self.at_by_field(id, data)
+
+    def at_by_field(self, id: str, data: dict[str, Any]) -> int | None:
+        try:
+            return self.rules.at_by_field(data)
+        except BadTime as error:
+            raise InvalidRecord(
+                f"record {id!r} of {self.resource!r} cannot be stored: {error}", resource=self.resource, id=id
+            ) from None
 
     def cover(
         self,
@@ -84,7 +97,11 @@ class TTLCover:
         if data is None:
             return reserved
         kept = expiry_of(reserved)
-        pending = {} if isinstance(kept, str) else kept.pending
+        if isinstance(kept, str):
+            if not self._guard.rules.by_field and self._wish is Wish.NOTHING:
+                return reserved  # when it expires cannot be read, and is not decided here
+            kept = NONE
+        pending = kept.pending
         is_new = base is None or base.deleted
         at_ms, keep = await self._at(is_new, data, held)
         if at_ms is None:
@@ -139,13 +156,7 @@ class TTLCover:
         """When it expires, and whether it was said that it does not."""
         rules = self._guard.rules
         if rules.by_field:
-            try:
-                return rules.at_by_field(data), False
-            except BadTime as error:
-                resource = self._guard.resource
-                raise InvalidRecord(
-                    f"record {self._id!r} of {resource!r} cannot be stored: {error}", resource=resource, id=self._id
-                ) from None
+            return self._guard.at_by_field(self._id, data), False
         if self._wish is Wish.PERSIST:
             return None, True
         if rules.is_soft_deleted(data):

@@ -13,8 +13,8 @@ from tenure.plugins.ttl.rules import BadTime, Rules
 NEAR_MS = 60_000
 """A record whose time is so near is waited for; for one that is further off, another entry is written."""
 WATCHED_MS = 60_000
-"""For so long after it was due, what is not there is looked for at every tick: a write that is late lands by then, or
-rarely ever."""
+"""For so long after an entry was written, a record that does not name it is looked at at every tick: a write that is
+late lands by then, or rarely ever."""
 ROUNDED_MS = 1000
 """Listings may show whole seconds, rounded down."""
 
@@ -72,9 +72,7 @@ def quarantine_ends(modified_ms: int, quarantine: float) -> int:
     return modified_ms + ROUNDED_MS + round(quarantine * 1000)
 
 
-def next_look(first_ms: int, limit_ms: int, *, is_absent: bool, tick_ms: int, ends_ms: int) -> int:
+def next_look(modified_ms: int, limit_ms: int, *, tick_ms: int, ends_ms: int) -> int:
     """When to look again for a write that may still land: often at first, then ever more rarely, and at the end."""
-    waited = limit_ms - first_ms
-    if is_absent and waited < WATCHED_MS:
-        return min(limit_ms + 1, ends_ms)
-    return min(limit_ms + max(tick_ms, waited), ends_ms)
+    age = limit_ms - modified_ms
+    return min(limit_ms + (1 if age < WATCHED_MS else max(tick_ms, age)), ends_ms)

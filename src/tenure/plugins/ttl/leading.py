@@ -36,7 +36,9 @@ NOTED_EVERY = 10.0
 """Seconds after which a long sweep writes down what it has done so far."""
 MAX_BACKOFFS = 20_000
 MAX_FAILED = 10_000
-"""Callbacks that were given up, and are kept for inspection."""
+"""Callbacks that were given up, and are kept for inspection ..."""
+TRIMMED_EVERY = 100
+"""... and so many more: then the oldest go."""
 
 
 class TTLLeading(LedgerLeading[TTLClerk]):
@@ -77,6 +79,7 @@ class TTLLeading(LedgerLeading[TTLClerk]):
         self._caller = caller
         self._not_before: OrderedDict[str, int] = OrderedDict()
         """When a callback that failed is called again."""
+        self._started = self._given_up = 0
 
     def new_clerk(self) -> TTLClerk:
         return TTLClerk(self._on_entry)
@@ -102,7 +105,7 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             ensure=self._lead.ensure,
             call=call,
             emit=self._emit,
-            on_start=lambda: self._emit(CleanupStarted(self._resource.name, self._lead.epoch)),
+            on_start=self._start,
         )
         period = max(self._settings.tick / 2, self._settings.tick - EARLIER)
         while True:
@@ -119,6 +122,7 @@ class TTLLeading(LedgerLeading[TTLClerk]):
         began = noted = self._clock.read()
         asked = list(clerk.machine.asked)
         counts, total = Counts(), Counts()
+        started = self._started
 
         async def on_page() -> None:
             nonlocal noted
@@ -136,13 +140,18 @@ class TTLLeading(LedgerLeading[TTLClerk]):
         finally:
             self._note(clerk, counts, total)
         happened = total.expired or total.archived or total.called or total.dropped or total.moved or total.given_up
+        seconds = round(self._clock.read().leader_elapsed(began), 3)
         if happened or asked:
-            seconds = round(self._clock.read().leader_elapsed(began), 3)
             at_ms = int(await self._time.now() * 1000)
             clerk.ended(Cleanup(at_ms, msgspec.structs.replace(total), seconds, asked))
             while await self.tick(term, look=False) is None:
                 pass
+        if asked or self._started > started:
             self._emit(CleanupFinished(self._resource.name, self._lead.epoch, total, seconds))
+
+    def _start(self) -> None:
+        self._started += 1
+        self._emit(CleanupStarted(self._resource.name, self._lead.epoch))
 
     @staticmethod
     def _note(clerk: TTLClerk, counts: Counts, total: Counts) -> None:
@@ -227,7 +236,10 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             self._not_before.pop(key, None)
             return True
         longest = min(self._settings.max_backoff, self._settings.backoff * 2.0 ** min(attempt - 1, 100))
-        now_ms = math.ceil(await self._time.now() * 1000)
+        try:
+            now_ms = math.ceil(await self._time.now() * 1000)
+        except StoreError:
+            return False  # at the next tick
         call.not_before_ms = self._not_before[key] = now_ms + round(longest * 1000)
         while len(self._not_before) > MAX_BACKOFFS:
             self._not_before.popitem(last=False)
@@ -246,6 +258,8 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             error=error,
         )
         await self._store.put(f"{FAILED}{token:020d}-{self._draw_id()[-16:]}", msgspec.json.encode(failed))
-        kept = [row.key async for row in self._store.list(FAILED)]
-        if len(kept) > MAX_FAILED:
-            await self._store.delete(*kept[: len(kept) - MAX_FAILED])
+        self._given_up += 1
+        if self._given_up % TRIMMED_EVERY == 1:
+            kept = [row.key async for row in self._store.list(FAILED)]
+            if len(kept) > MAX_FAILED:
+                await self._store.delete(*kept[: len(kept) - MAX_FAILED])

@@ -231,7 +231,11 @@ class TTLPlugin(LedgerPlugin):
         if self.name != self.resource:
             raise ConfigError(f"name is {self.name!r} and resource is {self.resource!r}: leave the name out")
         self._open_resource()
-        await super().start()
+        try:
+            await super().start()
+        except BaseException:
+            self.ended()
+            raise
 
     async def began(self) -> None:
         self._guarding()
@@ -242,6 +246,8 @@ class TTLPlugin(LedgerPlugin):
 
     def ended(self) -> None:
         # The guard stays: whoever goes on writing must not write records that never expire.
+        if self._guard is not None:
+            self._guard.is_retired = True
         if self._caller is not None:
             self._caller.close()
             self._caller = None
@@ -293,6 +299,7 @@ class TTLPlugin(LedgerPlugin):
             guard = TTLGuard(self.resource, self._rules, index, time=self._time, clock=host.clock)
             self._resource().guarded_by(guard)
             self._guard = guard
+        self._guard.is_retired = False
         return self._guard
 
     def _resource(self) -> Resource[Any]:

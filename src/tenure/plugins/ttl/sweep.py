@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
@@ -38,7 +38,7 @@ from tenure.plugins.ttl.events import RecordDamaged, RecordsExpired
 from tenure.plugins.ttl.expiring import Act, Call, Deed, Done
 from tenure.plugins.ttl.gate import Gate
 from tenure.plugins.ttl.guard import TTLGuard
-from tenure.plugins.ttl.index import DUE, MAX_GROUP_BYTES, Listed, ids_in, parse
+from tenure.plugins.ttl.index import DUE, MAX_GROUP, MAX_GROUP_BYTES, Listed, ids_in, parse
 from tenure.plugins.ttl.judge import Verdict, judge, next_look, quarantine_ends
 from tenure.plugins.ttl.records import Counts
 from tenure.plugins.ttl.rules import Rules
@@ -52,6 +52,8 @@ PAGE = 1000
 """Entries that are worked on, and deleted, together."""
 MAX_REMEMBERED = 200_000
 """Ids; those beyond it are read again sooner."""
+_SLICES = 4
+"""Times `at_once`: so many records are held in memory for their callbacks."""
 _ROUNDS = 5
 _TROUBLE_MS = 60_000
 _NAMED = 100
@@ -63,8 +65,6 @@ class Later(msgspec.Struct):
     """An id that is to be looked at again."""
 
     at_ms: int = 0
-    first_ms: int = 0
-    """When it was looked at first; 0: never."""
     seen: bool = False
     """A record that names the entry, or has work under it, was seen: the write that the entry was for has landed."""
     called: bool = False
@@ -119,6 +119,7 @@ class Sweeper:
         self._number = 0
         self._foreign: set[str] = set()
         self._tick_ms = round(self._rules.settings.tick * 1000)
+        self._slice = _SLICES * self._rules.settings.at_once
 
     @property
     def remembered(self) -> int:
@@ -137,9 +138,10 @@ class Sweeper:
                 if not started:
                     started = True
                     self._on_start()
-                await self._work_on(page, limit_ms, counts)
-                if on_page is not None:
-                    await on_page()
+                for part in _in_parts(page):
+                    await self._work_on(part, limit_ms, counts)
+                    if on_page is not None:
+                        await on_page()
             if cursor is None:
                 break
             await self._clock.sleep(0)  # a long listing of what is only waited for does not keep the loop to itself
@@ -191,6 +193,15 @@ class Sweeper:
 
         await self._at_once(opened, page)
         expired: list[str] = []
+        try:
+            for first in range(0, len(jobs), self._slice):
+                await self._look_at(jobs[first : first + self._slice], limit_ms, counts, expired)
+        finally:
+            if expired:
+                self._emit(RecordsExpired(self._resource.name, len(expired), tuple(expired[:_NAMED])))
+        await self._delete_spent(page, counts)
+
+    async def _look_at(self, jobs: Sequence[_Job], limit_ms: int, counts: Counts, expired: list[str]) -> None:
         calls: list[tuple[_Job, Call]] = []
 
         async def looked(job: _Job) -> None:
@@ -200,14 +211,9 @@ class Sweeper:
             elif outcome is Done.DONE:
                 self._finish(job)
 
-        try:
-            await self._at_once(looked, jobs)
-            if calls:
-                await self._have_called(calls, limit_ms, counts)
-        finally:
-            if expired:
-                self._emit(RecordsExpired(self._resource.name, len(expired), tuple(expired[:_NAMED])))
-        await self._delete_spent(page, counts)
+        await self._at_once(looked, jobs)
+        if calls:
+            await self._have_called(calls, limit_ms, counts)
 
     async def _ids_of(self, entry: Listed, limit_ms: int, counts: Counts) -> dict[str, Later]:
         """What is left of an entry; of a group that is new here, its ids are read."""
@@ -269,12 +275,13 @@ class Sweeper:
         verdict = judgement.verdict
         if self._dry_run:
             counts.expired += verdict is Verdict.EXPIRE
+            counts.damaged += verdict is Verdict.DAMAGED
             return Done.DONE
         if verdict is Verdict.DAMAGED:
             self._set_aside(job, judgement.reason, limit_ms, counts)
             return Done.LATER
         if verdict in (Verdict.ABSENT, Verdict.ELSEWHERE):
-            return self._not_named(job, verdict, limit_ms, counts)
+            return self._not_named(job, limit_ms, counts)
         assert found is not None
         later.seen = True
         if verdict is Verdict.WAIT:
@@ -299,23 +306,16 @@ class Sweeper:
             return await self._deed.work_on(outcome, entry.stem, counts)
         return outcome
 
-    def _not_named(self, job: _Job, verdict: Verdict, limit_ms: int, counts: Counts) -> Act:
+    def _not_named(self, job: _Job, limit_ms: int, counts: Counts) -> Act:
         """The write that the entry was for has been replaced, never was, or may still be under way."""
-        later = job.later
+        later, modified_ms = job.later, job.entry.modified_ms
         if later.seen:
             return Done.DONE
-        ends_ms = quarantine_ends(job.entry.modified_ms, self._rules.settings.quarantine)
+        ends_ms = quarantine_ends(modified_ms, self._rules.settings.quarantine)
         if limit_ms >= ends_ms:
             counts.dropped += 1
             return Done.DONE
-        later.first_ms = later.first_ms or limit_ms
-        later.at_ms = next_look(
-            later.first_ms,
-            limit_ms,
-            is_absent=verdict is Verdict.ABSENT,
-            tick_ms=self._tick_ms,
-            ends_ms=ends_ms,
-        )
+        later.at_ms = next_look(modified_ms, limit_ms, tick_ms=self._tick_ms, ends_ms=ends_ms)
         return Done.LATER
 
     async def _have_called(self, calls: Sequence[tuple[_Job, Call]], limit_ms: int, counts: Counts) -> None:
@@ -412,3 +412,17 @@ class Sweeper:
                     group.create_task(take())
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
+
+
+def _in_parts(page: Sequence[Listed]) -> Iterator[Sequence[Listed]]:
+    """Each of about as many ids as a page has entries: a group may hold hundreds."""
+    part: list[Listed] = []
+    weight = 0
+    for entry in page:
+        part.append(entry)
+        weight += 1 if entry.id is not None else MAX_GROUP
+        if weight >= PAGE:
+            yield part
+            part, weight = [], 0
+    if part:
+        yield part
