@@ -8,6 +8,7 @@ import msgspec
 
 from tenure.simulate.queue_fleet import run_queue_seed
 from tenure.simulate.seed import Plan, SeedResult, run_seed
+from tenure.simulate.ttl_fleet import run_ttl_seed
 from tenure.testing.trouble import KINDS
 
 _ALWAYS = (
@@ -76,5 +77,25 @@ FLEETS = {
         crash_points=(*_LEDGER_POINTS, "poll", "_get_segment", "handle_all", "_settle_first", "extend"),
         title="Of the queue",
         promise="No message lost, none delivered again after its ack, keys in order, none that was a duplicate.",
+    ),
+    "ttl": Fleet(
+        run=run_ttl_seed,
+        enough=1000,
+        expected=(
+            *_ALWAYS,
+            *_OF_LEDGERS,
+            *(
+                f"ttl:{what}"
+                for what in (
+                    *("inserted", "re-inserted", "refreshed", "refreshed at the last instant", "expired", "decided"),
+                    *("landed after its entry was due", "quarantined", "spent", "swaps lost by the cleaner"),
+                    *("archived", "in the archive already", "callbacks", "callbacks repeated", "taken over"),
+                    *("group entries", "caught up", "cleanups by hand"),
+                )
+            ),
+        ),
+        crash_points=(*_LEDGER_POINTS, "prepare", "swap", "place", "clear", "_delete_spent", "_ids_of", "clear_away"),
+        title="Of records that expire",
+        promise="No record gone before its time, none left after it, none that was refreshed or inserted again.",
     ),
 }
