@@ -392,12 +392,14 @@ class ScheduleClerk:
             self._pass(job.id, span.outcome, span.low_ms, span.high_ms, span.count)
         while course.instants:
             due = course.instants[0] if everything else course.due_ms()
-            if due is None or due > self._cut_ms or (self._decisions <= 0 and not everything):
+            if due is None or due > self._cut_ms:
                 return
-            instant = course.instants.popleft()
-            self._occur(state, instant, is_late=course.is_late(instant, self._cut_ms))
+            is_late = course.is_late(course.instants[0], self._cut_ms)
+            if self._decisions <= 0 and not everything and not is_late:
+                return  # those that others were coalesced into are decided together with them
+            self._occur(state, course.instants.popleft(), is_late=is_late)
 
-    def _occur(self, state: JobState, instant: int, *, is_late: bool = False, manual: str = "") -> bool:
+    def _occur(self, state: JobState, instant: int, *, is_late: bool, manual: str = "") -> bool:
         """An occurrence fires, unless others of its job are in the way. False: it does not."""
         job, machine = state.job, self.machine
         assert manual or instant > state.decided_ms, f"instant {instant} of job {job.id!r} is decided already"
@@ -522,7 +524,7 @@ class ScheduleClerk:
         manual = clean(command.run) or f"{self._stamp.seq}-{self.machine.last + 1}"
         if any(record.manual == manual for record in self.machine.records_of(job.id)):
             return None  # given twice
-        if not self._occur(state, self._stamp.time_ms, manual=manual):
+        if not self._occur(state, self._stamp.time_ms, is_late=False, manual=manual):
             return f"a run of job {job.id!r} is open, and its overlap is {job.overlap.value!r}: wait for its end"
         return None
 
