@@ -34,7 +34,7 @@ def test_a_stamp_lies_between_sending_and_hearing() -> None:
     span = span_of(at(10), at(12), DAY.replace(microsecond=123_456))
     assert span.at == at(12)
     assert span.earliest == pytest.approx(DAY.timestamp() + 0.123456)
-    assert span.latest == pytest.approx(DAY.timestamp() + 0.123456 + 2 * (1 + DRIFT))
+    assert span.latest == pytest.approx(DAY.timestamp() + 0.123456 + 2 / (1 - DRIFT))
 
 
 @pytest.mark.parametrize(("microsecond", "rounding"), [(0, 1.0), (5_000, 0.001), (5_001, 0.0)])
@@ -45,7 +45,7 @@ def test_what_a_listing_may_have_rounded_down_is_allowed_for(microsecond: int, r
 
 def test_knowledge_grows_older_and_wider() -> None:
     span = Span(at(0), 100.0, 101.0).aged(at(50))
-    assert (span.earliest, span.latest) == (pytest.approx(149.5), pytest.approx(151.5))
+    assert (span.earliest, span.latest) == (pytest.approx(149.5), pytest.approx(101.0 + 50 / 0.99))
 
 
 def test_two_measurements_say_more_than_one() -> None:
@@ -201,6 +201,30 @@ async def test_heartbeats_save_measurements_and_keep_it_sharp(clock: SimulatedCl
     clock.advance(130)  # heartbeats have ceased
     await time.now()
     assert store.requests.count("create") == 2
+
+
+@pytest.mark.req("DB-3")
+async def test_what_is_learned_later_does_not_make_what_was_told_more_certain(clock: SimulatedClock) -> None:
+    """A heartbeat that is stamped while it is measured, or right after, narrows what is known of later times only."""
+    store = Stamped(clock, whole_seconds=True)
+    beats: list[StampedBeat] = []
+    time = store_time(store, beats=lambda: beats[-1] if beats else None)
+    told = await time.now()
+    off = time.uncertainty
+    true = store.true_now()
+    reading = clock.read()
+    beats.append(StampedBeat(reading, reading, datetime.fromtimestamp(true, UTC).replace(microsecond=1)))
+    assert time.uncertainty == off
+    assert abs(told - true) <= time.uncertainty
+
+
+@pytest.mark.req("DB-3")
+def test_a_slow_clock_has_counted_less_than_has_passed() -> None:
+    """A host whose clock loses one percent sees 99 s of 100."""
+    span = Span(at(0.0), 1000.0, 1000.0).aged(at(99.0))
+    assert span.earliest <= 1100.0 <= span.latest
+    span = Span(at(0.0), 1000.0, 1000.0).aged(at(101.0))
+    assert span.earliest <= 1100.0 <= span.latest
 
 
 async def test_it_is_measured_again_after_a_while(clock: SimulatedClock) -> None:

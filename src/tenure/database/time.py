@@ -57,7 +57,7 @@ class Span(msgspec.Struct, frozen=True):
     def aged(self, now: Reading) -> Span:
         """The same, at a later reading. It is wider: two clocks drift apart."""
         least = now.follower_elapsed(self.at) * (1 - DRIFT)
-        most = now.leader_elapsed(self.at) * (1 + DRIFT)
+        most = now.leader_elapsed(self.at) / (1 - DRIFT)  # of a clock that is slow by so much
         return Span(now, self.earliest + least, self.latest + most)
 
     def narrowed(self, newer: Span) -> Span:
@@ -72,7 +72,7 @@ class Span(msgspec.Struct, frozen=True):
 def span_of(sent: Reading, heard: Reading, modified: datetime) -> Span:
     """What a write teaches: it was sent, somewhen the store stamped it `modified`, and then we heard of it."""
     stamp = modified.timestamp()
-    under_way = heard.leader_elapsed(sent) * (1 + DRIFT)
+    under_way = heard.leader_elapsed(sent) / (1 - DRIFT)
     return Span(heard, stamp, stamp + _rounding(modified) + under_way)
 
 
@@ -125,13 +125,16 @@ class StoreTime:
         self._learn()
         if self._due(self._clock.read()):
             await self._measure_together()
+            self._learn()
         self._told = self._at(self._clock.read())
         return self._told
 
     @property
     def uncertainty(self) -> float:
-        """By how many seconds `now()` may be off, either way, if it were asked now; infinite before it was first."""
-        self._learn()
+        """By how many seconds `now()` may be off, either way; infinite before it was first asked.
+
+        Of what `now()` has just told: ask for it before anything else is awaited, and keep the two together.
+        """
         if self._span is None:
             return math.inf
         reading = self._clock.read()

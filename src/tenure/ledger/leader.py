@@ -169,6 +169,7 @@ class LedgerTerm:
         self._draw_id = draw_id
         self._now = now
         self._uncertainty = uncertainty
+        self._off = math.inf
         self._namespace = namespace
         self._sweep_doubt_ms = 0
         self._ahead_ms = 0
@@ -279,12 +280,13 @@ class LedgerTerm:
         """The store's time, and our clock before it was asked for: what is late is late by this clock."""
         read_at = self._clock.read()
         measured = int(await self._now() * 1000)
+        self._off = self._uncertainty()  # at once: what is learned of the clock later has to do with later times
         self._ahead_ms = max(0, self.state.time_ms - measured)
         return measured + self._ahead_ms, read_at
 
     def _doubt_ms(self) -> int:
         """Also for a former leader's clock that was ahead of ours: the log's time stands still until ours is there."""
-        return math.ceil(min(self._uncertainty(), _MOST_DOUBT) * 1000) + self._ahead_ms
+        return math.ceil(min(self._off, _MOST_DOUBT) * 1000) + self._ahead_ms
 
     async def aclose(self) -> None:
         """Let go of what runs beside. Nothing is lost: the next leader does it."""
