@@ -71,6 +71,7 @@ dist: venv ## Build the source distribution and the wheel into dist/
 	$(BIN)/python -m build --outdir dist
 
 bench-store: ## Measure the stores (bench-NAME runs bench/NAME.py; options in ARGS="...")
+bench-ttl: ## Measure records that expire, of 10,000 and of a million (ARGS="--quick": a first look)
 bench-%: venv
 	$(BIN)/python -m bench.$* $(ARGS)
 
