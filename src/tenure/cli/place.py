@@ -36,7 +36,7 @@ class UrlArgument(click.Argument):
 
 def located(command: F) -> F:
     """Gives a command the argument URL, which may also come from the environment or from tenure.toml."""
-    return click.argument("url", cls=UrlArgument, envvar="TENURE_URL", required=False, callback=_checked_url)(command)
+    return click.argument("url", cls=UrlArgument, envvar="TENURE_URL", required=False, callback=checked_url)(command)
 
 
 def placed(command: F) -> F:
@@ -52,7 +52,7 @@ def placed(command: F) -> F:
     return located(command)
 
 
-def _checked_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+def checked_url(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
     if url is None:
         if context.resilient_parsing:
             return None

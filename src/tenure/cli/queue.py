@@ -9,7 +9,7 @@ import click
 from tenure.cli import queue_change, queue_list, queue_look, queue_work
 
 
-class _Commands(click.Group):
+class OrderedCommands(click.Group):
     """In the order in which somebody meets them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -25,7 +25,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Commands, short_help="Look at queues, fill them, and work on them.")
+@click.group(cls=OrderedCommands, short_help="Look at queues, fill them, and work on them.")
 def queue() -> None:
     """Queues on a bucket: messages are durable once `put` returns, and handled at least once by those who `work`.
 
@@ -39,7 +39,7 @@ def queue() -> None:
     """
 
 
-@click.group(cls=_Commands, short_help="Dead letters: list, show, redrive, purge.")
+@click.group(cls=OrderedCommands, short_help="Dead letters: list, show, redrive, purge.")
 def dead() -> None:
     """Messages that failed too often, or that their handler rejected. They stay until somebody decides on them."""
 
