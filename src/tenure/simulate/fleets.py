@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from tenure.simulate.queue_fleet import run_queue_seed
+from tenure.simulate.schedule_fleet import run_schedule_seed
 from tenure.simulate.seed import Plan, SeedResult, run_seed
 from tenure.simulate.ttl_fleet import run_ttl_seed
 from tenure.testing.trouble import KINDS
@@ -77,6 +78,38 @@ FLEETS = {
         crash_points=(*_LEDGER_POINTS, "poll", "_get_segment", "handle_all", "_settle_first", "extend"),
         title="Of the queue",
         promise="No message lost, none delivered again after its ack, keys in order, none that was a duplicate.",
+    ),
+    "schedule": Fleet(
+        run=run_schedule_seed,
+        enough=200,
+        expected=(
+            *_ALWAYS,
+            *_OF_LEDGERS,
+            *(
+                f"schedule:{what}"
+                for what in (
+                    *("decided", "fired", "begun", "succeeded", "failed", "retried", "timed out", "left behind"),
+                    *("coalesced", "missed-window", "skipped-overlap", "queued", "by hand", "declared", "undeclared"),
+                    *("interrupted", "rerun", "abandoned", "sent again", "ghosts", "snapshots", "trimmed", "refused"),
+                    *("messages", "messages dropped as duplicates", "void entries", "call not answered"),
+                    *(f"command {op}" for op in ("add", "update", "remove", "pause", "resume", "run-now")),
+                )
+            ),
+        ),
+        crash_points=(
+            *_LEDGER_POINTS,
+            "serve",
+            "_rest",
+            "_wait",
+            "_see_to",
+            "_end",
+            "_send",
+            "wind_up",
+            "give",
+            "poll",
+        ),
+        title="Of the schedule",
+        promise="No occurrence lost, none decided twice or early, none begun before it was written; tokens rise.",
     ),
     "ttl": Fleet(
         run=run_ttl_seed,

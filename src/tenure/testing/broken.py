@@ -207,14 +207,20 @@ VARIANTS = {
 
 
 def variants_of(what: str) -> dict[str, Variant]:
-    """Of the election, or of a plugin: `queue`, `ttl`."""
+    """Of the election, or of a plugin: `queue`, `schedule`, `ttl`."""
     if what == "election":
         return VARIANTS
     from tenure.testing.broken_queue import QUEUE_VARIANTS
+    from tenure.testing.broken_schedule import SCHEDULE_VARIANTS
     from tenure.testing.broken_ttl import TTL_VARIANTS
 
-    return {variant.name: variant for variant in {"queue": QUEUE_VARIANTS, "ttl": TTL_VARIANTS}[what]}
+    known = {"queue": QUEUE_VARIANTS, "schedule": SCHEDULE_VARIANTS, "ttl": TTL_VARIANTS}
+    return {variant.name: variant for variant in known[what]}
 
 
 def all_variants() -> dict[str, Variant]:
-    return {name: variant for what in ("election", "queue", "ttl") for name, variant in variants_of(what).items()}
+    return {
+        name: variant
+        for what in ("election", "queue", "schedule", "ttl")
+        for name, variant in variants_of(what).items()
+    }

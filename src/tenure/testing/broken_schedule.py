@@ -1,0 +1,316 @@
+"""Broken builds of the scheduler: each is a patch to a production class, and the judge must catch it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tenure.database.time import StoreTime
+from tenure.ledger import Stamp
+from tenure.ledger.leader import Item, Situation
+from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.scheduler.calls import Calls
+from tenure.plugins.scheduler.clerk import End, ScheduleClerk
+from tenure.plugins.scheduler.due import Course, Due
+from tenure.plugins.scheduler.job import Job
+from tenure.plugins.scheduler.leading import ScheduleLeading
+from tenure.plugins.scheduler.records import CutShort, Defined, Fired, JobState, Occurrence, Resumed
+from tenure.plugins.scheduler.registry import Registry
+from tenure.plugins.scheduler.runs import Runs
+from tenure.plugins.scheduler.state import ScheduleMachine
+from tenure.plugins.scheduler.timetable import jitter_of
+from tenure.plugins.scheduler.wire import Command
+from tenure.testing.broken import Patch, Variant
+
+
+def _dedup_without_time() -> list[Patch]:
+    enqueue = S3QueuePlugin.enqueue
+
+    async def one_for_all(self: S3QueuePlugin, body: Any, *, dedup_key: str | None = None, **options: Any) -> str:
+        return await enqueue(self, body, dedup_key=(dedup_key or "").partition("@")[0], **options)
+
+    return [(S3QueuePlugin, "enqueue", one_for_all)]
+
+
+def _dedup_by_token() -> list[Patch]:
+    enqueue = S3QueuePlugin.enqueue
+
+    async def one_for_each(self: S3QueuePlugin, body: Any, *, headers: dict[str, str], **options: Any) -> str:
+        options["dedup_key"] += headers["tenure-token"]
+        return await enqueue(self, body, headers=headers, **options)
+
+    return [(S3QueuePlugin, "enqueue", one_for_each)]
+
+
+def _searches_from_now() -> list[Patch]:
+    visit = Due._visit
+
+    def hasty(self: Due, job: str, state: JobState, horizon_ms: int) -> int:
+        if job not in self._courses:
+            course = self._courses[job] = Course(state)
+            course.through_ms = max(course.through_ms, horizon_ms)
+        return visit(self, job, state, horizon_ms)
+
+    return [(Due, "_visit", hasty)]
+
+
+def _begins_before_written() -> list[Patch]:
+    starting = ScheduleClerk._starting
+
+    def hasty(self: ScheduleClerk, occurrence: Occurrence, job: Job) -> None:
+        starting(self, occurrence, job)
+        self._begin(self._starts.pop())
+
+    return [(ScheduleClerk, "_starting", hasty)]
+
+
+def _snapshot_forgets_decided() -> list[Patch]:
+    snapshot = ScheduleMachine.snapshot
+
+    def forgetful(self: ScheduleMachine) -> list[bytes]:
+        decided = {job: state.decided_ms for job, state in self.jobs.items()}
+        try:
+            for state in self.jobs.values():
+                state.decided_ms = state.changed_ms
+            return snapshot(self)
+        finally:
+            for job, state in self.jobs.items():
+                state.decided_ms = decided[job]
+
+    return [(ScheduleMachine, "snapshot", forgetful)]
+
+
+def _forgets_cut_short() -> list[Patch]:
+    def began(self: ScheduleMachine, stamp: Stamp) -> None:
+        """Whatever ran goes on to run, it thinks."""
+
+    return [(ScheduleMachine, "began", began)]
+
+
+def _leaves_cut_short() -> list[Patch]:
+    return [(ScheduleClerk, "_take_cut_short", lambda self: None)]
+
+
+def _without_doubt() -> list[Patch]:
+    decide = ScheduleClerk.decide
+
+    def certain(self: ScheduleClerk, items: Sequence[Item], situation: Situation) -> bytes | None:
+        return decide(self, items, msgspec.structs.replace(situation, doubt_ms=0))
+
+    async def horizon_ms(self: ScheduleLeading) -> int:
+        return int(await self._time.now() * 1000)
+
+    return [(ScheduleClerk, "decide", certain), (ScheduleLeading, "_horizon_ms", horizon_ms)]
+
+
+def _by_wall_clock() -> list[Patch]:
+    async def now(self: StoreTime) -> float:
+        self._told = max(self._told, self._clock.read().wall_ns / 1e9)
+        return self._told
+
+    return [(StoreTime, "now", now), (StoreTime, "uncertainty", property(lambda self: 0.0))]
+
+
+def _decides_again() -> list[Patch]:
+    take_over = ScheduleClerk.take_over
+
+    def forgetful(self: ScheduleClerk) -> None:
+        for state in self.machine.jobs.values():
+            state.decided_ms = state.changed_ms
+        take_over(self)
+
+    return [(ScheduleClerk, "take_over", forgetful)]
+
+
+def _change_forgets_due() -> list[Patch]:
+    return [(ScheduleClerk, "_decide_up_to_now", lambda self, state: None)]
+
+
+def _change_counts_anew() -> list[Patch]:
+    enact = ScheduleClerk._enact
+
+    def anew(self: ScheduleClerk, event: Any) -> None:
+        if isinstance(event, Defined):
+            now_ms = self._stamp.time_ms
+            event = msgspec.structs.replace(event, anchor_ms=now_ms, decided_ms=now_ms)
+        enact(self, event)
+
+    return [(ScheduleClerk, "_enact", anew)]
+
+
+def _jitter_in_key() -> list[Patch]:
+    enact = ScheduleClerk._enact
+
+    def shifted(self: ScheduleClerk, event: Any) -> None:
+        if isinstance(event, Fired) and not event.manual:
+            put_off = jitter_of(self.machine.jobs[event.job].job, event.scheduled_ms)
+            event = msgspec.structs.replace(event, scheduled_ms=event.scheduled_ms + put_off)
+        enact(self, event)
+
+    return [(ScheduleClerk, "_enact", shifted)]
+
+
+def _ignores_jitter() -> list[Patch]:
+    def at_once(self: Course) -> int | None:
+        if self.passed:
+            return self.passed[0].low_ms
+        return self.instants[0] if self.instants else None
+
+    return [(Course, "due_ms", at_once)]
+
+
+def _retries_forgotten() -> list[Patch]:
+    take_over = ScheduleClerk.take_over
+
+    def forgetful(self: ScheduleClerk) -> None:
+        take_over(self)
+        self._retries = []
+
+    return [(ScheduleClerk, "take_over", forgetful)]
+
+
+def _ignores_overlap() -> list[Patch]:
+    occur = ScheduleClerk._occur
+
+    def generous(self: ScheduleClerk, state: JobState, *arguments: Any, **options: Any) -> bool:
+        open_of, self.machine.open_of = self.machine.open_of, {}
+        try:
+            fired = occur(self, state, *arguments, **options)
+        finally:
+            for job, mine in self.machine.open_of.items():
+                open_of.setdefault(job, {}).update(mine)
+            self.machine.open_of = open_of
+        return fired
+
+    return [(ScheduleClerk, "_occur", generous)]
+
+
+def _ignores_pause() -> list[Patch]:
+    return [(ScheduleMachine, "is_active", lambda self, state: state.job.enabled)]
+
+
+def _resumes_with_the_past() -> list[Patch]:
+    resumed = ScheduleMachine._resumed
+
+    def diligent(self: ScheduleMachine, event: Resumed) -> None:
+        resumed(self, msgspec.structs.replace(event, decided_ms=0))
+
+    return [(ScheduleMachine, "_resumed", diligent)]
+
+
+def _fires_whatever_is_late() -> list[Patch]:
+    return [
+        (Course, "settle", lambda self, horizon_ms: None),
+        (Course, "is_late", lambda self, instant, horizon_ms: False),
+        (Course, "_leap", lambda self, table, horizon_ms: None),
+    ]
+
+
+def _reruns_without_end() -> list[Patch]:
+    enact = ScheduleClerk._enact
+
+    def stubborn(self: ScheduleClerk, event: Any) -> None:
+        if isinstance(event, CutShort) and event.number in self.machine.open:
+            event = msgspec.structs.replace(event, again=self.machine.open[event.number].job in self.machine.jobs)
+        enact(self, event)
+
+    return [(ScheduleClerk, "_enact", stubborn)]
+
+
+def _runs_what_it_does_not_have() -> list[Patch]:
+    return [(Registry, "unknown", lambda self, job: None)]
+
+
+def _one_token() -> list[Patch]:
+    begin = ScheduleMachine._begin
+
+    def same(self: ScheduleMachine, occurrence: Occurrence, stamp: Stamp, worker: str) -> None:
+        before = occurrence.token
+        begin(self, occurrence, stamp, worker)
+        occurrence.token = before or occurrence.token
+
+    return [(ScheduleMachine, "_begin", same)]
+
+
+def _ends_unheard() -> list[Patch]:
+    ended = ScheduleClerk.ended
+
+    def deaf(self: ScheduleClerk, end: End) -> None:
+        if end.error is not None:
+            ended(self, end)
+
+    return [(ScheduleClerk, "ended", deaf)]
+
+
+def _ends_well_anyway() -> list[Patch]:
+    ended = ScheduleClerk.ended
+
+    def rosy(self: ScheduleClerk, end: End) -> None:
+        ended(self, msgspec.structs.replace(end, error=None))
+
+    return [(ScheduleClerk, "ended", rosy)]
+
+
+def _answers_before_decided() -> list[Patch]:
+    give = Calls.give
+
+    async def hasty(self: Calls, command: Command, timeout: float | None) -> str | None:
+        return await give(self, command, None)
+
+    return [(Calls, "give", hasty)]
+
+
+def _no_timeouts() -> list[Patch]:
+    see_to = Runs._see_to
+
+    async def patient(self: Runs, start: Any, *arguments: Any, **options: Any) -> str | None:
+        job = msgspec.structs.replace(start.job, timeout_ms=0)
+        return await see_to(self, msgspec.structs.replace(start, job=job), *arguments, **options)
+
+    return [(Runs, "_see_to", patient)]
+
+
+def _endless_retries() -> list[Patch]:
+    retry_ms = ScheduleClerk._retry_ms
+
+    def again(self: ScheduleClerk, occurrence: Occurrence) -> int:
+        failures, occurrence.failures = occurrence.failures, 0
+        try:
+            return retry_ms(self, occurrence)
+        finally:
+            occurrence.failures = failures
+
+    return [(ScheduleClerk, "_retry_ms", again)]
+
+
+SCHEDULE_VARIANTS = (
+    Variant("dedup-without-time", "the messages of all occurrences of a job are one", _dedup_without_time),
+    Variant("dedup-by-token", "a message that is sent again is another one", _dedup_by_token),
+    Variant("searches-from-now", "what is due is searched from now on", _searches_from_now),
+    Variant("begins-before-written", "a run begins before its entry is written", _begins_before_written),
+    Variant("snapshot-forgets-decided", "snapshots do not say what was decided", _snapshot_forgets_decided),
+    Variant("forgets-cut-short", "runs of a leader that is gone are taken for running", _forgets_cut_short),
+    Variant("leaves-cut-short", "nobody decides on the runs of a leader that is gone", _leaves_cut_short),
+    Variant("without-doubt", "what the leader takes for the time is the time", _without_doubt),
+    Variant("by-wall-clock", "the leader goes by its host's clock", _by_wall_clock),
+    Variant("decides-again", "a new leader decides on what was decided", _decides_again),
+    Variant("change-forgets-due", "a change drops what was due before it", _change_forgets_due),
+    Variant("change-counts-anew", "every change begins to count anew", _change_counts_anew),
+    Variant("jitter-in-key", "an occurrence is known by its time with jitter", _jitter_in_key),
+    Variant("ignores-jitter", "jitter delays nothing", _ignores_jitter),
+    Variant("retries-forgotten", "a new leader forgets what is to be tried again", _retries_forgotten),
+    Variant("ignores-overlap", "runs of a job overlap, whatever its policy", _ignores_overlap),
+    Variant("runs-while-paused", "a paused job goes on", _ignores_pause),
+    Variant("resumes-with-the-past", "what passed during a pause is made up for", _resumes_with_the_past),
+    Variant("fires-whatever-is-late", "how late it is decides nothing", _fires_whatever_is_late),
+    Variant("reruns-without-end", "what was cut short is always begun again", _reruns_without_end),
+    Variant("runs-what-it-has-not", "a leader decides on jobs that it does not have", _runs_what_it_does_not_have),
+    Variant("one-token", "every attempt has the token of the first", _one_token),
+    Variant("ends-unheard", "a run that succeeded is not recorded", _ends_unheard),
+    Variant("ends-well-anyway", "whatever fails is recorded as a success", _ends_well_anyway),
+    Variant("answers-before-decided", "a command returns before the leader has followed it", _answers_before_decided),
+    Variant("no-timeouts", "a run may take as long as it likes", _no_timeouts),
+    Variant("endless-retries", "what fails is tried again without end", _endless_retries),
+)
