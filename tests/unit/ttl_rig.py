@@ -191,6 +191,8 @@ class Rig:
         parsed = parse_key(write.key)
         if parsed is None or parsed[0] != NAME or write.old is None:
             return
+        if write.verb == "corrupt" or write.old.startswith(b"not"):
+            return
         old = msgspec.json.decode(write.old, type=Envelope)
         new = None if write.new is None else msgspec.json.decode(write.new, type=Envelope)
         if not old.deleted and (new is None or new.deleted):

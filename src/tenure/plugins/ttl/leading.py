@@ -24,14 +24,15 @@ from tenure.plugins.ttl.clerk import TTLClerk
 from tenure.plugins.ttl.events import CallbackFailed, CleanupFinished, CleanupStarted
 from tenure.plugins.ttl.expiring import Call, Deed, trial_key
 from tenure.plugins.ttl.guard import TTLGuard
+from tenure.plugins.ttl.index import SLOT_MS
 from tenure.plugins.ttl.looking import FAILED, FailedCallback
 from tenure.plugins.ttl.records import Cleanup, Counts
 from tenure.plugins.ttl.rules import moment_of
 from tenure.plugins.ttl.sweep import Sweeper
 from tenure.store import Store
 
-EARLIER = 2.0
-"""Seconds by which sweeps follow each other faster than `tick`: what they take themselves, a slot and the doubt."""
+EARLIER = 0.5
+"""Seconds by which sweeps follow each other faster than they need to: what they take themselves."""
 NOTED_EVERY = 10.0
 """Seconds after which a long sweep writes down what it has done so far."""
 MAX_BACKOFFS = 20_000
@@ -107,15 +108,20 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             emit=self._emit,
             on_start=self._start,
         )
-        period = max(self._settings.tick / 2, self._settings.tick - EARLIER)
         while True:
             began = self._clock.read()
             tick = await self.tick(term)
             if tick is None or tick.more:
                 continue
             await self._clean_up(term, clerk, sweeper)
-            rest = period - self._clock.read().leader_elapsed(began)
+            rest = self._period() - self._clock.read().leader_elapsed(began)
             await either(self._bell, max(0.001, rest))
+
+    def _period(self) -> float:
+        """So short that what expires right after a sweep has looked is gone within `tick`: it is found by the slot in
+        which it lies, and once the time is certain."""
+        doubt = min(self._time.uncertainty, 60.0)
+        return max(self._settings.tick / 2, self._settings.tick - SLOT_MS / 1000 - doubt - EARLIER)
 
     async def _clean_up(self, term: LedgerTerm, clerk: TTLClerk, sweeper: Sweeper) -> None:
         """One sweep. What it did is written down, also if the store failed in the middle of it."""
