@@ -1,4 +1,4 @@
-"""Tenure for threads and scripts: the same leadership, locks, records and queues, without `async`.
+"""Tenure for threads and scripts: the same leadership, locks, records, queues and schedules, without `async`.
 
     with tenure.blocking.lead("s3://bucket/app") as leader:
         while work_to_do():
@@ -25,9 +25,12 @@ from tenure.blocking.leading import Leader, Leadership, Loss
 from tenure.blocking.lock import Held, Lock
 from tenure.blocking.queue import Queue
 from tenure.blocking.resource import Resource
+from tenure.blocking.scheduler import Scheduler
+from tenure.blocking.ttl import TTL
 from tenure.errors import LeadershipLost, LeadershipTimeout
 
 __all__ = [
+    "TTL",
     "Coordinator",
     "Database",
     "Held",
@@ -39,6 +42,7 @@ __all__ = [
     "Loss",
     "Queue",
     "Resource",
+    "Scheduler",
     "Subscription",
     "lead",
     "terms",

@@ -22,6 +22,8 @@ from tenure.blocking.lock import Lock
 from tenure.blocking.portal import Portal
 from tenure.blocking.queue import Queue
 from tenure.blocking.resource import Resource
+from tenure.blocking.scheduler import Scheduler
+from tenure.blocking.ttl import TTL
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.fenced import FencedValue
@@ -29,6 +31,8 @@ from tenure.coordinator.hooks import HookOverrun
 from tenure.coordinator.lock.lock import DEFAULT_TTL
 from tenure.errors import ConfigError, CoordinationError, ForkedProcess, InvalidUrl, TenureError
 from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.scheduler import SchedulerPlugin
+from tenure.plugins.ttl import TTLPlugin
 from tenure.store import Usage
 from tenure.store.opening import DEFAULT_TIMEOUT
 
@@ -146,20 +150,35 @@ class Database:
 
         return Resource(portal, portal.call(make))
 
-    def use_plugin(self, plugin: S3QueuePlugin, name: str | None = None) -> Queue:
-        """Start the plugin of a queue, and give that queue for threads.
+    @overload
+    def use_plugin(self, plugin: S3QueuePlugin, name: str | None = None) -> Queue: ...
+    @overload
+    def use_plugin(self, plugin: SchedulerPlugin, name: str | None = None) -> Scheduler: ...
+    @overload
+    def use_plugin(self, plugin: TTLPlugin, name: str | None = None) -> TTL: ...
+    def use_plugin(
+        self, plugin: S3QueuePlugin | SchedulerPlugin | TTLPlugin, name: str | None = None
+    ) -> Queue | Scheduler | TTL:
+        """Start the plugin of a queue, a schedule or a ttl, and give its twin for threads.
 
             queue = db.use_plugin(S3QueuePlugin("emails", producer_only=True))
             queue.enqueue({"to": "ada@example.org"})
 
         Use what it gives, and no longer the plugin, whose methods are async. Other plugins have no twin for threads.
         """
-        if not isinstance(plugin, S3QueuePlugin):
+        if not isinstance(plugin, S3QueuePlugin | SchedulerPlugin | TTLPlugin):
             raise ConfigError(
-                f"{plugin!r} cannot be used by threads: give an S3QueuePlugin; other plugins are for tenure.Database"
+                f"{plugin!r} cannot be used by threads: give an S3QueuePlugin, a SchedulerPlugin or a TTLPlugin; other "
+                "plugins are for tenure.Database"
             )
         portal = self._connected()
-        return Queue(portal, portal.call(lambda: self._database.use_plugin(plugin, name)))
+        started = portal.call(lambda: self._database.use_plugin(plugin, name))
+        match started:
+            case SchedulerPlugin():
+                return Scheduler(portal, started)
+            case TTLPlugin():
+                return TTL(portal, started)
+        return Queue(portal, started)
 
     def lock(
         self,
