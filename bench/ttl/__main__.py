@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -35,6 +34,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.machine import describe, save
+from bench.ttl.disk import remove
 from bench.ttl.measure import Bench
 from bench.ttl.plan import Plan
 from bench.ttl.table import show
@@ -77,7 +77,7 @@ def main() -> int:
             console.print(f"kept: {home}")
         else:
             console.print("removing what was loaded")
-            shutil.rmtree(home, ignore_errors=True)
+            remove(home)
 
 
 def measure(home: Path, plan: Plan, console: Console) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bench.queue.figures import usd
-from bench.ttl.load import files_in
+from bench.ttl.disk import files_in
 from bench.ttl.meter import INDEX, RECORDS, Requests, billed, since, together
 from bench.ttl.scene import Scene
 from tenure.coordinator.events import PluginEvent

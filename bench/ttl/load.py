@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.ttl.scene import FUTURE, PAST, Scene, body_of
@@ -165,29 +163,3 @@ async def _load(scene: Scene, lot: Lot, number: int, of: int, callers: int, coun
 def _thinned(samples: list[tuple[float, int]], most: int = 100) -> list[tuple[float, int]]:
     step = -(-len(samples) // most)
     return samples[::step] if samples[-1] in samples[::step] else [*samples[::step], samples[-1]]
-
-
-def on_disk(folder: Path) -> dict[str, int]:
-    """What lies below a folder."""
-    objects = size = blocks = 0
-    waiting = [os.fspath(folder)]
-    while waiting:
-        with os.scandir(waiting.pop()) as found:
-            for each in found:
-                if each.is_dir(follow_symlinks=False):
-                    waiting.append(each.path)
-                    continue
-                status = each.stat(follow_symlinks=False)
-                objects += 1
-                size += status.st_size
-                blocks += status.st_blocks
-    return {"objects": objects, "bytes": size, "bytes_on_disk": blocks * 512}
-
-
-def files_in(folder: Path) -> int:
-    """How many names are in one folder; none if it is gone, since a store removes those that are empty."""
-    try:
-        with os.scandir(folder) as found:
-            return sum(1 for _ in found)
-    except FileNotFoundError:
-        return 0

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.ttl.cleanup import clean_up
+from bench.ttl.disk import on_disk
 from bench.ttl.figures import changes, missed
 from bench.ttl.idle import idle_hour
 from bench.ttl.inserts import measure_inserts
-from bench.ttl.load import Lot, load, on_disk
+from bench.ttl.load import Lot, load
 from bench.ttl.plan import Plan
 from bench.ttl.scene import Scene
 from tenure.plugins.ttl import Expired, OnExpire
