@@ -46,7 +46,8 @@ async def reindex(resource: Resource[Any], guard: TTLGuard, *, anew: bool) -> Re
         while (row := await waiting.get()) is not None:
             result.records += 1
             try:
-                result.indexed += await _see_to(resource, guard, *row, anew=anew)
+                if await _see_to(resource, guard, *row, anew=anew):
+                    result.indexed += 1
             except RecordNotFound:
                 pass  # it was deleted meanwhile
             except StoreError:
