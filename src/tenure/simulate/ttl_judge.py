@@ -201,12 +201,17 @@ class Judge:
                 self._report("index", f"{_named(key, new)} has something pending, and no entry {name!r} leads to it")
 
     def _user_wrote(self, rule: Rule, key: Key, old: Envelope | None, new: Envelope, act: Act) -> None:
+        before = key[1] in [id for id, _ in act.landed]
         act.landed.append((key[1], new.version))
-        if len([id for id, _ in act.landed if id == key[1]]) > 1 and act.verb != "insert many":
-            self.counts["written anew"] += 1
         expiry = rule.expiry_of(new)
         act.expiries.append(expiry)
         was = rule.expiry_of(old) if old is not None else None
+        if before:
+            # A call that stood still for long writes its record anew, whatever that is by then, for the index's sake.
+            self.counts["written anew"] += 1
+            if old is None or (old.deleted, old.data, was) != (new.deleted, new.data, expiry):
+                self._report("twice", f"{act.verb} of {_named(key, new)} was made a second time")
+            return
         if new.deleted:
             if act.verb != "delete":
                 self._report("user", f"{act.verb} of {_named(key, new)} deleted it")
