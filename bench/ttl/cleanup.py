@@ -27,8 +27,8 @@ class Cleaned(NamedTuple):
     cpu: float
     requests: Requests
     """All that its process sent since it was started: the election and the ledger included."""
-    groups: int
-    """Index entries that had to be read, because they are for many records."""
+    due_entries: int
+    """Index entries that were due, each for one record or for many. Those for many have to be read."""
     counts: dict[str, int]
     left: int
     """Records that are there afterwards."""
@@ -39,8 +39,9 @@ class Cleaned(NamedTuple):
 
     @property
     def read_in_vain(self) -> int:
-        """Records that were read, and did not expire."""
-        return self.requests.get(RECORDS, {}).get("get", 0) - self.expired
+        """Records that were read, and did not expire, and index entries that were read, and not due."""
+        records, entries = (self.requests.get(kind, {}).get("get", 0) for kind in (RECORDS, INDEX))
+        return max(0, records - self.expired) + max(0, entries - self.due_entries)
 
     def as_json(self) -> dict[str, Any]:
         total = together(self.requests)
@@ -53,8 +54,8 @@ class Cleaned(NamedTuple):
             "by_verb": total,
             "billed_per_record": round(self.billed_per_record, 5),
             "usd_per_million": round(usd(total) / self.expired * 1e6, 3),
-            "group_entries_read": self.groups,
-            "records_read_in_vain": self.read_in_vain,
+            "index_entries_due": self.due_entries,
+            "read_in_vain": self.read_in_vain,
             "records_left": self.left,
             "counts": self.counts,
         }
@@ -69,6 +70,7 @@ async def _clean_up(scene: Scene, due: int) -> Cleaned:
     ended: asyncio.Future[tuple[float, float, Counts]] = loop.create_future()
     began: tuple[float, float] = (0.0, 0.0)
     total = Counts()
+    entries = scene.due_entries()
     async with scene.leading() as (meter, database, ttl):
         before = meter.requests()
         coordinator = await database.get_global_coordinator(ttl.namespace, config=ttl._config)
@@ -97,7 +99,7 @@ async def _clean_up(scene: Scene, due: int) -> Cleaned:
         wall - began[0],
         cpu - began[1],
         requests,
-        requests.get(INDEX, {}).get("get", 0),
+        entries,
         {name: value for name, value in msgspec.structs.asdict(counts).items() if value},
         files_in(scene.records),
     )

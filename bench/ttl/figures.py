@@ -38,8 +38,11 @@ def missed(growth: Sequence[dict[str, Any]]) -> list[str]:
                     f"{where}: {run['billed_per_record']:.3f} requests per expired record, and the bar is "
                     f"{MOST_REQUESTS:g}"
                 )
-            if run["records_read_in_vain"]:
-                found.append(f"{where}: {run['records_read_in_vain']:,} records were read that did not expire")
+            if run["read_in_vain"]:
+                found.append(
+                    f"{where}: {run['read_in_vain']:,} objects were read in vain, or again after one of "
+                    f"{run['counts'].get('errors', 0):,} errors of the store"
+                )
             if (expired := run["expired"]) != row["due"]:
                 found.append(f"{where}: {expired:,} records expired, and {row['due']:,} were due")
             if (left := run["records_left"]) != row["stored"] - row["due"]:

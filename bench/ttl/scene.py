@@ -40,6 +40,11 @@ class Scene:
         """Where the directory store keeps them."""
         return self.folder / f"resource={RESOURCE}@" / "data@"
 
+    def due_entries(self) -> int:
+        """Index entries of what is due, as they lie on the disk."""
+        due = self.folder / "plugin=ttl@" / f"name={RESOURCE}@" / "due@"
+        return sum(1 for slot in due.glob("*@") if int(slot.name[:-1]) < FUTURE * 1000 for _ in slot.iterdir())
+
     @asynccontextmanager
     async def writing(self, *, expiring: bool = True) -> AsyncIterator[tuple[SortedMeter, Resource[dict[str, Any]]]]:
         """As a process does that never leads."""

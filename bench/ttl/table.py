@@ -64,7 +64,7 @@ def _cleanups(growth: list[dict[str, Any]], console: Console) -> None:
             " ".join(f"{run['per_second']:,.0f}" for run in runs),
             f"{of_runs(runs, 'cpu_us_per_record'):,.0f}",
             f"{of_runs(runs, 'billed_per_record'):.4f}",
-            f"{max(run['records_read_in_vain'] for run in runs):,}",
+            f"{max(run['read_in_vain'] for run in runs):,}",
             f"{of_runs(runs, 'usd_per_million'):,.2f}",
         )
     if len(growth) > 1:

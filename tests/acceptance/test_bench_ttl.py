@@ -33,6 +33,7 @@ def test_each_expired_record_is_read_and_swapped_once_and_no_other_is_touched(re
             assert run["records_left"] == row["stored"] - PLAN.due
             assert run["requests"]["records"] == {"get": PLAN.due, "replace": PLAN.due, "discard": PLAN.due}
             groups = PLAN.due // PLAN.batch
+            assert run["index_entries_due"] == groups
             assert run["requests"]["index"] == {"get": groups, "list": 1, "delete": groups}
 
 
@@ -54,14 +55,15 @@ def test_an_index_entry_for_each_insert_and_one_for_many(result: dict[str, Any])
     assert found["one by one", True]["billed_per_record"] == 2
     many = found[f"insert_many of {PLAN.batch}", True]
     assert many["requests"]["records"] == {"create": PLAN.inserts}
-    assert many["requests"]["index"]["put"] <= 2  # calls that come together may fall into two seconds
+    # One entry if all of it falls into one second; those of a second that has fewer than four have one each.
+    assert many["requests"]["index"]["put"] <= 1 + 3
 
 
 def test_an_idle_hour_is_one_listing_of_the_index_and_of_the_inbox_for_each_tick(result: dict[str, Any]) -> None:
     spent = result["idle_hour"]["requests"]
     assert "records" not in spent
-    assert spent["index"] == {"list": 450}
-    assert spent["ledger"]["list"] == 450
+    assert list(spent["index"]) == ["list"]
+    assert 360 <= spent["index"]["list"] == spent["ledger"]["list"] <= 520  # a tick of ten seconds, or somewhat less
 
 
 def test_the_tables_can_be_shown(result: dict[str, Any]) -> None:
@@ -70,7 +72,7 @@ def test_the_tables_can_be_shown(result: dict[str, Any]) -> None:
 
 
 def a_growth(*billed_per_record: float) -> list[dict[str, Any]]:
-    run = {"expired": 10, "seconds": 1.0, "cpu_us_per_record": 5.0, "records_read_in_vain": 0}
+    run = {"expired": 10, "seconds": 1.0, "cpu_us_per_record": 5.0, "read_in_vain": 0, "counts": {}}
     return [
         {
             "stored": 10 * 10**number,
@@ -90,7 +92,7 @@ def test_a_bar_that_is_missed_is_said() -> None:
     assert "+26.3%" in sentence
     (sentence,) = missed(a_growth(2.4, 1.9))
     assert "-20.8%" in sentence
-    for figure, wrong in (("records_read_in_vain", 1), ("expired", 9), ("records_left", 1)):
+    for figure, wrong in (("read_in_vain", 1), ("expired", 9), ("records_left", 1)):
         growth = copy.deepcopy(a_growth(2.0, 2.0))
         growth[0]["cleanups"][0][figure] = wrong
         assert len(missed(growth)) == 1, figure
