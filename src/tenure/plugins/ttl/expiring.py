@@ -119,7 +119,6 @@ class Deed:
                 )
             except RecordExists:
                 pass  # an earlier attempt of ours has come as far
-            counts.archived += 1
         elif pending.how != OnExpire.CALLBACK.value:
             raise DamagedRecord(
                 f"record {id!r} of {self._resource.name!r} is to be given to {pending.how[:80]!r}, which is not known "
@@ -131,6 +130,8 @@ class Deed:
             return Done.LATER
         if called:
             self.settled(stem, id)
+        else:
+            counts.archived += 1
         return Done.DONE
 
     async def work_on(self, found: Found, stem: str, counts: Counts) -> Act:
