@@ -458,6 +458,25 @@ class TestSoftDelete:
             stats = rig.done(writer, writer.ttl.stats)
             assert (stats.totals.expired, stats.totals.soft_deleted, stats.totals.deleted) == (2, 2, 0)
 
+    def test_a_touch_that_the_leader_was_faster_than_does_not_promise_anything(self) -> None:
+        with Rig(ttl=20.0, on_expire="soft-delete") as rig:
+            leader, writer = rig.node("leader"), rig.node("writer")
+            insert(writer, "x")
+            rig.wait(25.0)
+
+            async def wait(verb: str, key: str) -> StoreError | None:
+                if verb == "replace" and key == key_of(NAME, "x"):
+                    writer.store.before = None
+                    await writer.host.clock.sleep(5.0)
+                return None
+
+            writer.store.before = wait
+            told = writer.do(lambda: writer.ttl.touch("x"))
+            leader.lead()
+            rig.wait(10.0)
+            assert told == [None]
+            assert rig.done(writer, lambda: writer.ttl.expires_at("x")) is None
+
     def test_by_a_field_once(self) -> None:
         with Rig(ttl=None, field="until", on_expire="soft-delete") as rig:
             _, writer = fleet(rig)

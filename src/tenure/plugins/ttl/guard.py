@@ -80,6 +80,8 @@ class TTLCover:
         self._anew = anew
         self._chosen_ms: int | None = None
         """Counted from the first attempt of the call, for all of them."""
+        self.at_ms: int | None = None
+        """When the record expires that was written, or that the last attempt was to write."""
         self._entry: Indexed | None = None
         """Written for this call, and not named by anything that has landed."""
         self._needs_entry = False
@@ -104,15 +106,11 @@ class TTLCover:
         pending = kept.pending
         is_new = base is None or base.deleted
         at_ms, keep = await self._at(is_new, data, held)
+        self.at_ms = at_ms
         if at_ms is None:
             return with_expiry(reserved, Expiry(keep=keep, pending=pending))
         self._name = held.entry if self._may_keep(held, at_ms) else (await self._indexed(at_ms)).stem
         return with_expiry(reserved, Expiry(at_ms, self._name, pending=pending))
-
-    @property
-    def chosen_ms(self) -> int | None:
-        """The time that a touch has given the record; `None`: it is marked as deleted."""
-        return self._chosen_ms
 
     def sending(self) -> None:
         if self._needs_entry and not self._is_fresh(SENT_WITHIN):

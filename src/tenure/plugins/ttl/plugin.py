@@ -129,7 +129,7 @@ class TTLPlugin(LedgerPlugin):
         if not rules.by_field:
             cover = guard.cover(check_id(id), wish=Wish.TOUCH, ttl_ms=ttl_ms)
             await self._resource().amend(id, cover)
-            return None if cover.chosen_ms is None else moment_of(cover.chosen_ms)
+            return None if cover.at_ms is None else moment_of(cover.at_ms)
         at_ms: int | None = rules.from_now(await guard.now(), ttl_ms)
 
         def refreshed(data: dict[str, Any]) -> dict[str, Any]:
