@@ -1,7 +1,7 @@
-"""What docs/plugins.md, docs/supervisor.md and docs/queue.md show can be run, from the first block to the last.
+"""What docs/plugins.md, supervisor.md, queue.md and ttl.md show can be run, from the first block to the last.
 
-One block of each opens a database and then waits in `serve()`; it is the first but in docs/queue.md. The others are run
-there.
+One block of each opens a database and then waits in `serve()`; programs of their own may come before it. The others are
+run there.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ import msgspec
 import pytest
 
 import tenure
-from tenure.plugins.ledgered import ClockSkewed, Halted, NotLed
+from tenure.plugins.ledgered import ClockSkewed, Halted, LeadingBegan, NotLed
 from tenure.plugins.queue import QueueSettings, QueueStats, events
 from tenure.plugins.supervisor.telemetry import TELEMETRY_NAMES
+from tenure.plugins.ttl import Counts, TTLSettings, TTLStats
+from tenure.plugins.ttl import events as ttl_events
 from tests.acceptance.fleet import fleet
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -328,3 +330,58 @@ async def test_bodies_that_do_not_fit_the_code(tmp_path: Path) -> None:
         assert (letter.attempts, letter.reason) == (1, "refused")
         assert "its body cannot be read" in letter.history[-1]["error"]
     assert (failed.attempts, failed.reason, failed.history[-1]["error"]) == (2, "failed 2 times", "KeyError: 'order'")
+
+
+async def test_ttl(tmp_path: Path) -> None:
+    told: list[tuple[object, ...]] = []
+    removed: list[tuple[str, int]] = []
+
+    async def remove_file(path: str, token: int) -> None:
+        removed.append((path, token))
+
+    page = Page("ttl.md", tmp_path.as_uri(), begin=1, remove_file=remove_file, print=lambda *words: told.append(words))
+
+    async def serve() -> None:
+        for block in page.others:
+            if "blocking" in block.co_names:  # a program of its own, without a loop
+                await asyncio.to_thread(exec, block, dict(page.names))
+                continue
+            result = eval(block, page.names)
+            if asyncio.iscoroutine(result):
+                await result
+        db = page.names["db"]
+        for name in ("sessions", "docs", "logs", "files"):  # every way to expire that the page has
+            plugin = db.plugins["ttl", name]
+            await db.resource(name).insert({"path": f"of {name}"}, id="last")
+            await plugin.touch("last", ttl=0.001)
+            while not (await plugin.run_cleanup()).counts.expired:
+                await asyncio.sleep(0.1)
+        assert (await db.resource("docs").get("last")).data["deleted_at"] is not None
+        (kept,) = (await db.resource("old-logs").list()).records
+        assert {"resource", "id", "version", "created_at", "expired_at", "data"} == set(kept.data)
+        assert kept.data["data"] == {"path": "of logs"}
+        await until(lambda: (1, ("last",)) in told)
+        assert await db.resource("sessions").exists("s1"), "it was persisted"
+
+    await page.run(serve)
+    assert [path for path, token in removed if token > 0] == ["of files"]
+    assert len([words for words in told if words[0] == "until"]) == 1
+
+
+def test_the_first_ttl(tmp_path: Path) -> None:
+    program = Page("ttl.md", "", begin=1).before[0].replace("file:///tmp/first-ttl", tmp_path.as_uri())
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert re.fullmatch(r"until \S+ \S+\+00:00\ngone\n", done.stdout), done.stdout
+    assert done.stderr == ""
+
+
+def test_every_setting_and_event_of_a_ttl_is_in_its_page() -> None:
+    page = (DOCS / "ttl.md").read_text()
+    settings = page.partition("## Settings and limits")[2].partition("\n## ")[0]
+    assert set(TTLSettings.__struct_fields__) <= set(re.findall(r"`(\w+)`", settings))
+    operating = page.partition("## Operating")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", operating))
+    assert {*TTLStats.__struct_fields__, *Counts.__struct_fields__} <= named
+    table = operating.partition("| `plg:ttl:` |")[2].partition("\n\n")[0]
+    expected = _names_of(ttl_events) | _OF_EVERY_LEDGER | {LeadingBegan.name}
+    assert expected == set(re.findall(r"^\| `([a-z\-]+)` \|", table, re.MULTILINE))
