@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers servers model check format requirements dist bench-queue clean
+.PHONY: help venv demo test test-slow test-servers servers model check format requirements dist bench-queue bench-scheduler clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench-%: venv
 bench-queue: venv ## Measure the queue, beside others on Redis and on S3 (ARGS="--quick": a first look)
 	tools/install-servers redis-server
 	$(BIN)/python -m bench.queue $(ARGS)
+
+bench-scheduler: venv ## Measure the scheduler with 10,000 jobs, beside APScheduler (ARGS="--quick": a first look)
+	$(BIN)/python -m bench.scheduler $(ARGS)
 
 clean: ## Remove everything that was generated or installed here
 	rm -rf $(VENV) .servers .bench .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

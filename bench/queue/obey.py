@@ -89,6 +89,8 @@ class Node:
         except (OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def _tail(self) -> str:
         return f"its log ends with:\n{self.log.read_text(errors='replace')[-3000:]}"

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -96,10 +96,10 @@ def missing_peers() -> str | None:
     return f"{', '.join(lacks)} missing: apt-get install redis-server" if lacks else None
 
 
-def environment(scratch: Path) -> Path:
+def environment(scratch: Path, name: str = "peers-venv", packages: Sequence[str] = PACKAGES) -> Path:
     """The bin folder of the peers' environment; made if it is not there, or of other versions."""
-    folder, stamp = scratch / "peers-venv", scratch / "peers-venv" / ".installed"
-    if not stamp.exists() or stamp.read_text() != "\n".join(PACKAGES):
+    folder, stamp = scratch / name, scratch / name / ".installed"
+    if not stamp.exists() or stamp.read_text() != "\n".join(packages):
         scratch.mkdir(exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=120)
         install = [
@@ -109,12 +109,12 @@ def environment(scratch: Path) -> Path:
             "install",
             "-q",
             "--disable-pip-version-check",
-            *PACKAGES,
+            *packages,
         ]
         done = subprocess.run(install, capture_output=True, text=True, timeout=600)
         if done.returncode:
             raise RuntimeError(f"the peers could not be installed: {done.stderr[-1000:]}")
-        stamp.write_text("\n".join(PACKAGES))
+        stamp.write_text("\n".join(packages))
     return folder / "bin"
 
 
