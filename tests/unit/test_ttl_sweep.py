@@ -303,8 +303,8 @@ class TestQuarantine:
         sizes: list[int] = []
         original = sweep.Sweeper._forget_what_is_gone
 
-        def noted(self: Any) -> None:
-            original(self)
+        def noted(self: Any, limit_ms: int) -> None:
+            original(self, limit_ms)
             sizes.append(self.remembered)
 
         monkeypatch.setattr(sweep.Sweeper, "_forget_what_is_gone", noted)

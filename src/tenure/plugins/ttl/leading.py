@@ -29,6 +29,7 @@ from tenure.plugins.ttl.looking import FAILED, FailedCallback
 from tenure.plugins.ttl.records import Cleanup, Counts
 from tenure.plugins.ttl.rules import moment_of
 from tenure.plugins.ttl.sweep import Sweeper
+from tenure.plugins.ttl.together import at_once
 from tenure.store import Store
 
 EARLIER = 0.5
@@ -185,19 +186,12 @@ class TTLLeading(LedgerLeading[TTLClerk]):
         assert tick.entry is not None
         token = tick.entry.seq
         answers: list[bool] = [False] * len(calls)
-        numbered = iter(enumerate(calls))
 
-        async def take() -> None:
-            for number, call in numbered:
-                self._lead.ensure()
-                answers[number] = await self._call_one(clerk, call, token, counts)
+        async def one(number: int) -> None:
+            self._lead.ensure()
+            answers[number] = await self._call_one(clerk, calls[number], token, counts)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(len(calls), self._settings.at_once)):
-                    group.create_task(take())
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
+        await at_once(self._settings.at_once, one, range(len(calls)))
         return answers
 
     async def _call_one(self, clerk: TTLClerk, call: Call, token: int, counts: Counts) -> bool:

@@ -11,12 +11,10 @@ begins with nothing remembered, and reads it once.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -38,22 +36,22 @@ from tenure.plugins.ttl.events import RecordDamaged, RecordsExpired
 from tenure.plugins.ttl.expiring import Act, Call, Deed, Done
 from tenure.plugins.ttl.gate import Gate
 from tenure.plugins.ttl.guard import TTLGuard
-from tenure.plugins.ttl.index import DUE, MAX_GROUP, MAX_GROUP_BYTES, Listed, ids_in, parse
+from tenure.plugins.ttl.index import MAX_GROUP_BYTES, Listed, ids_in, slot_in
 from tenure.plugins.ttl.judge import Verdict, judge, next_look, quarantine_ends
+from tenure.plugins.ttl.listing import DueListing, in_parts
 from tenure.plugins.ttl.records import Counts
 from tenure.plugins.ttl.rules import Rules
-from tenure.store import Entry, Store, Stored
+from tenure.plugins.ttl.settings import OnExpire
+from tenure.plugins.ttl.together import at_once
+from tenure.store import Store, Stored
 
 _log = logging.getLogger("tenure.ttl")
 
-T = TypeVar("T")
-
-PAGE = 1000
-"""Entries that are worked on, and deleted, together."""
 MAX_REMEMBERED = 200_000
 """Ids; those beyond it are read again sooner."""
 _SLICES = 4
 """Times `at_once`: so many records are held in memory for their callbacks."""
+_ALL = 10**9
 _ROUNDS = 5
 _TROUBLE_MS = 60_000
 _NAMED = 100
@@ -103,6 +101,7 @@ class Sweeper:
     ) -> None:
         """`call`: has callbacks called; says of each whether that is done with. `dry_run`: only counts."""
         self._store = store
+        self._listing = DueListing(store)
         self._resource = resource
         self._guard = guard
         self._rules: Rules = guard.rules
@@ -117,9 +116,10 @@ class Sweeper:
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._remembered = 0
         self._number = 0
-        self._foreign: set[str] = set()
         self._tick_ms = round(self._rules.settings.tick * 1000)
-        self._slice = _SLICES * self._rules.settings.at_once
+        self._at_once = self._rules.settings.at_once
+        is_calling = self._rules.settings.on_expire is OnExpire.CALLBACK
+        self._slice = _SLICES * self._at_once if is_calling else _ALL
 
     @property
     def remembered(self) -> int:
@@ -133,41 +133,23 @@ class Sweeper:
         while True:
             self._ensure()
             limit_ms = (await self._guard.now()).earliest_ms
-            page, cursor = await self._next_page(cursor, limit_ms)
+            due, cursor = await self._listing.page(cursor, limit_ms)
+            page = [entry for entry in due if self._is_to_be_looked_at(entry, limit_ms)]
             if page:
                 if not started:
                     started = True
                     self._on_start()
-                for part in _in_parts(page):
+                for part in in_parts(page):
                     await self._work_on(part, limit_ms, counts)
                     if on_page is not None:
                         await on_page()
             if cursor is None:
                 break
             await self._clock.sleep(0)  # a long listing of what is only waited for does not keep the loop to itself
-        self._forget_what_is_gone()
+        self._forget_what_is_gone(limit_ms)
         counts.waiting += self._remembered
 
-    # Listing
-
-    async def _next_page(self, cursor: str | None, limit_ms: int) -> tuple[list[Listed], str | None]:
-        """The next entries that are to be looked at, and where to go on; `None`: that was all that is due."""
-        page: list[Listed] = []
-        rows = 0
-        listing = cast("AsyncGenerator[Entry, None]", self._store.list(DUE, after=cursor))
-        async with aclosing(listing) as entries:
-            async for row in entries:
-                entry = parse(row)
-                if entry is None:
-                    self._name_foreign(row.key)
-                elif entry.slot_ms > limit_ms:
-                    return page, None
-                elif self._is_to_be_looked_at(entry, limit_ms):
-                    page.append(entry)
-                rows += 1
-                if rows >= PAGE:  # as many as one request lists
-                    return page, row.key
-        return page, None
+    # Working
 
     def _is_to_be_looked_at(self, entry: Listed, limit_ms: int) -> bool:
         known = self._open.get(entry.stem)
@@ -175,13 +157,6 @@ class Sweeper:
             return True
         known.swept = self._number
         return not known.ids or any(later.at_ms <= limit_ms for later in known.ids.values())
-
-    def _name_foreign(self, key: str) -> None:
-        if key not in self._foreign and len(self._foreign) < PAGE:
-            self._foreign.add(key)
-            _log.warning("%s lies in the index, and no writer of ours gives such a name: move it away", key)
-
-    # Working
 
     async def _work_on(self, page: Sequence[Listed], limit_ms: int, counts: Counts) -> None:
         jobs: list[_Job] = []
@@ -191,7 +166,7 @@ class Sweeper:
                 if later.at_ms <= limit_ms and id != _GROUP:
                     jobs.append(_Job(entry, id, later))
 
-        await self._at_once(opened, page)
+        await at_once(self._at_once, opened, page)
         expired: list[str] = []
         try:
             for first in range(0, len(jobs), self._slice):
@@ -211,7 +186,7 @@ class Sweeper:
             elif outcome is Done.DONE:
                 self._finish(job)
 
-        await self._at_once(looked, jobs)
+        await at_once(self._at_once, looked, jobs)
         if calls:
             await self._have_called(calls, limit_ms, counts)
 
@@ -344,7 +319,7 @@ class Sweeper:
                 job.later.at_ms = 0
                 _log.debug("what was done for record %r is cleared later: %s", job.id, error)
 
-        await self._at_once(cleared, clearing)
+        await at_once(self._at_once, cleared, clearing)
 
     # Remembering
 
@@ -376,10 +351,11 @@ class Sweeper:
             _, former = self._open.popitem(last=False)
             self._remembered -= len(former.ids)
 
-    def _forget_what_is_gone(self) -> None:
-        """Entries that a whole sweep has not met: their writers have deleted them."""
-        for stem in [stem for stem, known in self._open.items() if known.swept != self._number]:
-            self._remembered -= len(self._open.pop(stem).ids)
+    def _forget_what_is_gone(self, limit_ms: int) -> None:
+        """Entries that a whole sweep would have met: their writers have deleted them."""
+        for stem, known in list(self._open.items()):
+            if known.swept != self._number and (slot_in(stem) or 0) <= limit_ms:
+                self._remembered -= len(self._open.pop(stem).ids)
 
     # Trouble
 
@@ -396,33 +372,3 @@ class Sweeper:
     @property
     def _quarantine_ms(self) -> int:
         return round(self._rules.settings.quarantine * 1000)
-
-    async def _at_once(self, work: Callable[[T], Awaitable[None]], over: Sequence[T]) -> None:
-        """So many at a time. The first error ends it, once all that was begun has ended."""
-        pieces = iter(over)
-
-        async def take() -> None:
-            for piece in pieces:
-                await work(piece)
-
-        workers = min(len(over), self._rules.settings.at_once)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(take())
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-
-
-def _in_parts(page: Sequence[Listed]) -> Iterator[Sequence[Listed]]:
-    """Each of about as many ids as a page has entries: a group may hold hundreds."""
-    part: list[Listed] = []
-    weight = 0
-    for entry in page:
-        part.append(entry)
-        weight += 1 if entry.id is not None else MAX_GROUP
-        if weight >= PAGE:
-            yield part
-            part, weight = [], 0
-    if part:
-        yield part
