@@ -17,6 +17,8 @@ from tenure.errors import AccessDenied, BodyTooLarge, ForkedProcess, NotFound, S
 from tenure.store import Applied, NotModified, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
+from tenure.store.directory.layout import file_of
+from tenure.store.directory.locks import stripe_of
 from tenure.store.protocol import MAX_BODY_BYTES
 from tenure.testing import SimulatedClock
 
@@ -165,6 +167,27 @@ async def test_many_keys_at_once(tmp_path: Path) -> None:
     await store.delete(*keys, "f/never-there")
     assert await listed(store) == []
     await store.delete()
+
+
+async def test_many_deletes_are_shared_out_among_threads(tmp_path: Path) -> None:
+    """In one thread a slow disk would not get through a thousand folders within a request's timeout."""
+    meeting = threading.Barrier(2, timeout=20)
+    keys = [f"{number}/f" for number in range(200)]
+    apart = [tmp_path / file_of(key) for key in (keys[0], keys[100])]
+    assert stripe_of(keys[0]) != stripe_of(keys[100])
+
+    class MeetingDisk(QuickDisk):
+        def unlink(self, path: Path) -> None:
+            if path in apart:
+                meeting.wait()
+            super().unlink(path)
+
+    store = DirectoryStore(tmp_path, disk=MeetingDisk(), timeout=30)
+    for key in keys:
+        (tmp_path / file_of(key)).parent.mkdir()
+        (tmp_path / file_of(key)).touch()
+    await store.delete(*keys)
+    assert await listed(store) == []
 
 
 # Opening and closing.

@@ -31,6 +31,7 @@ import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -52,6 +53,8 @@ T = TypeVar("T")
 
 THREADS = 16
 _PAGE = 1000
+_DELETES = 100
+"""Keys that one thread deletes within a request's timeout: each may be the last of its folder, and take two syncs."""
 _LISTING_PATIENCE = 12
 """A page may have to read a folder of a million names first, so it gets this many times a request's timeout."""
 _RESTARTS = 20
@@ -130,8 +133,9 @@ class DirectoryStore:
         for key in keys:
             self._check(key)
         for start in range(0, len(keys), _PAGE):
-            batch = keys[start : start + _PAGE]
-            await self._run("delete", batch[0], lambda batch=batch: self._delete(batch))  # type: ignore[misc]
+            page = keys[start : start + _PAGE]
+            batches = [page[first : first + _DELETES] for first in range(0, len(page), _DELETES)]
+            await asyncio.gather(*(self._run("delete", each[0], partial(self._delete, each)) for each in batches))
 
     async def discard(self, key: str, expected: Version) -> Outcome:
         self._check(key)
