@@ -30,6 +30,7 @@ TESTED = {
     "lock.py": "test_two_take_turns_and_what_comes_late_is_refused",
     "fenced_write.py": "test_a_former_leaders_write_is_refused",
     "poll_two_endpoints.py": "test_two_endpoints_are_polled",
+    "expiring_sessions.py": "test_sessions_expire_that_nobody_uses",
 }
 MOST_LINES = 60
 PATIENCE = 40.0
@@ -263,3 +264,16 @@ def test_two_take_turns_and_what_comes_late_is_refused(copies: Copies, tmp_path:
     assert sorted(set(tokens)) == list(tokens)
     # What was refused took no apple. One whose turn was cut short may have taken one, and not said so.
     assert len(left) <= 1_000_000 - left[-1] <= len(left) + len(both)
+
+
+def test_sessions_expire_that_nobody_uses(copies: Copies, tmp_path: Path) -> None:
+    url = (tmp_path / "bucket").as_uri()
+    first, second = [copies.start("expiring_sessions.py", url, "--seconds", "60") for _ in range(2)]
+    for process in (first, second):
+        copies.until_line(rf"expired .*\bben-worker-{process.pid}\b")
+    first.kill()
+    first.wait()
+    killed = len(copies.lines())
+    copies.until_line(rf"worker-{second.pid}: expired .*\bada-worker-{first.pid}\b", after=killed)
+    copies.until_line(rf"worker-{second.pid}: ada is there until \S+, 1 sessions", after=killed)
+    copies.end(second)
