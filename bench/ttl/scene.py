@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.ttl.disk import files_in
 from bench.ttl.meter import SortedMeter
 from tenure import Database
 from tenure.coordinator.config import CoordinatorConfig
@@ -43,7 +44,7 @@ class Scene:
     def due_entries(self) -> int:
         """Index entries of what is due, as they lie on the disk."""
         due = self.folder / "plugin=ttl@" / f"name={RESOURCE}@" / "due@"
-        return sum(1 for slot in due.glob("*@") if int(slot.name[:-1]) < FUTURE * 1000 for _ in slot.iterdir())
+        return sum(files_in(slot) for slot in due.glob("*@") if int(slot.name[:-1]) < FUTURE * 1000)
 
     @asynccontextmanager
     async def writing(self, *, expiring: bool = True) -> AsyncIterator[tuple[SortedMeter, Resource[dict[str, Any]]]]:
