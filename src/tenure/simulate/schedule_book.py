@@ -81,7 +81,7 @@ class Ran:
     """An occurrence that fired."""
 
     __slots__ = (
-        *("attempts", "epoch", "failures", "fired", "instant", "interruptions", "job", "manual", "number", "orphaned"),
+        *("epoch", "failures", "finished", "fired", "instant", "interruptions", "job", "manual", "number", "orphaned"),
         *("outcome", "retry", "sends", "state", "timeouts", "tokens", "workers"),
     )
 
@@ -91,6 +91,7 @@ class Ran:
         self.instant = event.scheduled_ms
         self.manual = event.manual
         self.fired = moment.true_ms
+        self.finished = 0
         self.state = State.WAITING
         self.outcome = Outcome.FIRED
         self.tokens: list[int] = []
@@ -121,6 +122,8 @@ class Finished(msgspec.Struct, frozen=True):
     last: int
     count: int
     outcome: Outcome
+    head: int
+    """Of several in a row that were passed over for the same reason: the first one's number."""
 
 
 class Book:
@@ -139,6 +142,8 @@ class Book:
         self._report = report
         self._code = code
         self._decided: dict[str, set[int]] = defaultdict(set)
+        self._latest: dict[str, Finished] = {}
+        """By job: what was decided last, if that was passed over."""
         self._moment = Moment(0, 0, 0, 0, "")
         self._changed: set[str] = set()
         """Jobs that this entry changes: before that all of their instants are decided, jitter or not."""
@@ -269,6 +274,7 @@ class Book:
             self._report("unknown", f"{ran.name} fires in entry {moment.seq}, and there is no such job")
             return
         if not event.manual:
+            self._latest.pop(event.job, None)
             self._decide(booked, Decision(ran.instant, ran.instant, 1, Outcome.FIRED))
         obstacle = self._obstacle(booked, ran.instant, ran.manual)
         if obstacle and not self._may_wait(booked, ran.instant, ran.manual):
@@ -298,9 +304,15 @@ class Book:
         booked = self.jobs.get(event.job)
         first, last, count, outcome = event.scheduled_ms, event.to_ms or event.scheduled_ms, event.count, event.outcome
         self.counts[outcome.value] += count
-        self.over[event.job].append(Finished(event.number, first, last, count, outcome))
+        before = self._latest.get(event.job)
+        in_a_row = outcome is not Outcome.SKIPPED_OVERLAP and before is not None and before.outcome is outcome
+        head = before.head if before is not None and in_a_row else event.number
+        finished = Finished(event.number, first, last, count, outcome, head)
+        self.over[event.job].append(finished)
         if event.manual:
             self.manuals.add(event.manual)
+        else:
+            self._latest[event.job] = finished
         if booked is None:
             self._report("unknown", f"entry {self._moment.seq} has {event}, and there is no such job")
             return
@@ -398,9 +410,9 @@ class Book:
             self._over(ran, Outcome.INTERRUPTED)
 
     def _over(self, ran: Ran, outcome: Outcome) -> None:
-        ran.state, ran.outcome = State.DONE, outcome
+        ran.state, ran.outcome, ran.finished = State.DONE, outcome, self._moment.true_ms
         del self.open_of[ran.job][ran.number]
-        self.over[ran.job].append(Finished(ran.number, ran.instant, ran.instant, 1, outcome))
+        self.over[ran.job].append(Finished(ran.number, ran.instant, ran.instant, 1, outcome, ran.number))
 
     # Jobs
 
@@ -455,6 +467,7 @@ class Book:
             self._report("unknown", f"entry {self._moment.seq} removes {event.job}, which is not there")
             return
         self._settle(booked)
+        self._latest.pop(event.job, None)
         self._check_all_decided(booked, self._moment.time_ms - DOUBT_MS, "removes it")
         for ran in list(self.open_of[event.job].values()):
             ran.orphaned = True

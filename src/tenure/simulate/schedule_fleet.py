@@ -14,7 +14,7 @@ from tenure.coordinator.config import CoordinatorConfig
 from tenure.entropy import Random
 from tenure.errors import CoordinationError, LedgerError, RequestNotAnswered, RequestRefused, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LedgerState
-from tenure.ledger.layout import ledger_folder, ledger_store
+from tenure.ledger.layout import ledger_store
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.scheduler import Run, SchedulerPlugin, at, cron, every
 from tenure.plugins.scheduler.job import Job, Schedule, job_from
@@ -30,8 +30,6 @@ from tenure.testing.host import Host
 from tenure.testing.loop import Crashed
 
 NAME, QUEUE = "scheduler", "post"
-FOLDER = ledger_folder(SchedulerPlugin.slug, NAME)
-QUEUE_FOLDER = ledger_folder(S3QueuePlugin.slug, QUEUE)
 FUNCTIONS = ("quick", "slow", "flaky", "hangs", "stubborn")
 RARE = "rare"
 """A function, and a job, that only some hosts have."""
@@ -107,7 +105,7 @@ class ScheduleStage(Stage):
         self.idle_budget = random.choice([720.0, 3600.0])
         self.drawer = Drawer(random)
         self.code = self._draw_code()
-        self.judge = Judge(cluster, checkers, FOLDER, QUEUE_FOLDER, self.code)
+        self.judge = Judge(cluster, checkers, NAME, QUEUE, self.code)
         self.plugins: dict[str, SchedulerPlugin] = {}
         self.queues: dict[str, S3QueuePlugin] = {}
         self._lives: Counter[str] = Counter()
@@ -274,8 +272,9 @@ class ScheduleStage(Stage):
         options = drawer.options()
         booked = self.judge.book.jobs.get(id)
         sends = booked is not None and "queue" in msgspec.to_builtins(booked.job.target)
-        target = {"queue": QUEUE, "body": {}} if sends else {"function": options["function"]}
-        chosen = random.sample(sorted(options.keys() - {"function", "history", "misfire_grace", "misfire_window"}), 4)
+        target = {"queue": QUEUE} if sends else {"function": options["function"], "timeout": options["timeout"]}
+        fixed = {"function", "timeout", "history", "misfire_grace", "misfire_window"}
+        chosen = random.sample(sorted(options.keys() - fixed), 4)
         changed, mark = self._target({**target, **{name: options[name] for name in chosen}})
         if random.random() < 0.15:
             changed["enabled"] = random.random() < 0.7

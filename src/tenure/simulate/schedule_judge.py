@@ -7,7 +7,9 @@ what callers were told, is said by the processes at that moment.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -16,9 +18,10 @@ from tenure.election.records import decode
 from tenure.errors import LedgerHalted
 from tenure.ledger import LedgerState, LogEntry
 from tenure.ledger.config import MAX_ENTRY_BYTES
-from tenure.ledger.layout import parse_inbox_key, parse_number
+from tenure.ledger.layout import ledger_folder, parse_inbox_key, parse_number
 from tenure.ledger.records import Kind
-from tenure.plugins.scheduler import Run
+from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.scheduler import Run, SchedulerPlugin
 from tenure.plugins.scheduler.job import Job, Origin, encode_job
 from tenure.plugins.scheduler.records import (
     Defined,
@@ -64,20 +67,23 @@ class Given(msgspec.Struct, frozen=True):
 
 class Judge:
     def __init__(
-        self, cluster: SimulatedCluster, checkers: Checkers, folder: str, queue_folder: str, code: dict[str, Code]
+        self, cluster: SimulatedCluster, checkers: Checkers, name: str, queue: str, code: dict[str, Code]
     ) -> None:
-        """`code`: by host, what its code has."""
+        """The names of a schedule, and of the queue that it puts messages on; `code`: by host, what its code has."""
         self._cluster = cluster
         self._report = checkers.report
-        self._folder = folder
+        self._name = name
+        self._folder = ledger_folder(SchedulerPlugin.slug, name)
         self._code = code
         self.book = Book(checkers.report, code)
         self.book.on_end = self._check_end
-        self.post = Post(queue_folder, checkers.report)
+        self.post = Post(ledger_folder(S3QueuePlugin.slug, queue))
         self.counts = self.book.counts
         self.entries: dict[int, bytes] = {}
         """The log, as it was first written."""
         self.ghosts = 0
+        self._created: dict[int, float] = {}
+        """By entry: the true time."""
         self._highest_epoch = 0
         self._folded: dict[tuple[str, int], int] = {}
         self._batches: dict[tuple[str, int], Batch] = {}
@@ -87,8 +93,8 @@ class Judge:
         self._refused: Counter[tuple[str, str, str]] = Counter()
         """... or refused."""
         # What processes did and were told
-        self._began: dict[tuple[int, int], float] = {}
-        """By number and token: the true time at which a function was called."""
+        self._began: set[tuple[int, int]] = set()
+        """By number and token: functions that were called."""
         self._ended: dict[tuple[int, int], str] = {}
         self._unrecorded: dict[tuple[int, int], float] = {}
         """Ended well, when, and no entry says so yet."""
@@ -143,7 +149,7 @@ class Judge:
             elif write.new != self.entries[number]:
                 self.ghosts += 1
             return
-        self.entries[number] = write.new
+        self.entries[number], self._created[number] = write.new, write.at
         if number > 1 and number - 1 not in self.entries:
             self._report("log", f"entry {number} was written before entry {number - 1}")
         entry = decode(write.new, LogEntry, MAX_ENTRY_BYTES)
@@ -313,7 +319,7 @@ class Judge:
         booked = self.book.jobs.get(run.job)
         if ran.instant > now_ms and not ran.manual:  # which has the time that its leader saw
             self._report("early", f"{run} begins {ran.instant - now_ms} ms before its time")
-        self._began[place] = self._cluster.world.now
+        self._began.add(place)
         self.counts["begun"] += 1
         self.counts["begun late"] += run.token != ran.token
         if obedient and booked is not None and not ran.manual and booked.job.overlap.value != "allow":
@@ -347,9 +353,8 @@ class Judge:
             if how != "well":
                 self._report("not run", f"{ran.name} succeeded by entry {moment.seq}, and its function ended {how!r}")
             return
-        began = self._began.get((ran.number, ran.token))
-        limit = ran.timeouts[-1] / 1000
-        timed_out = bool(limit) and began is not None and self._cluster.world.now - began >= limit * _TIMER_TOLERANCE
+        limit, lasted = ran.timeouts[-1] / 1000, self._cluster.world.now - self._created[ran.token]
+        timed_out = bool(limit) and lasted >= limit * _TIMER_TOLERANCE
         self.counts["timed out"] += timed_out and "timeout" in event.error
         self.counts["left behind"] += "did not end" in event.error
         if how != "raised" and not timed_out:
@@ -390,16 +395,23 @@ class Judge:
 
     def _check_messages(self) -> None:
         known = set()
+        ripe_ms = self.store_ms(self._cluster.world.now - _STALE_AFTER)
         for ran in self.book.runs.values():
-            place = (ran.job, ran.instant)
-            known.add(place)
-            found = self.post.messages[place]
+            key = hashlib.blake2b(f"{self._name}/{ran.name}".encode(), digest_size=16).hexdigest()
+            known.add(key)
+            found, headers = self.post.messages[key], self.post.headers.get(key, {})
             if found > 1:
-                self._report("message", f"{ran.name} has {found} messages in the queue, of {self.post.tokens[place]}")
-            elif ran.sends and ran.state is State.DONE and ran.outcome is Outcome.FIRED and not found:
+                self._report("message", f"{ran.name} has {found} messages in the queue")
+            elif found and (
+                headers.get("tenure-job") != ran.job
+                or headers.get("tenure-scheduled") != datetime.fromtimestamp(ran.instant / 1000, UTC).isoformat()
+                or int(headers.get("tenure-token", 0)) not in ran.tokens
+            ):
+                self._report("message", f"{ran.name}, of {ran.tokens}, has the message {headers}")
+            elif ran.sends and 0 < ran.finished < ripe_ms and ran.outcome is Outcome.FIRED and not found:
                 self._report("message", f"{ran.name} was sent, and the queue has no message of it")
-        for place in self.post.messages.keys() - known:
-            self._report("message", f"the queue has a message of {place}, which never fired")
+        for key in self.post.messages.keys() - known:
+            self._report("message", f"the queue has a message of what never fired: {self.post.headers[key]}")
 
     def _compare(self, state: LedgerState) -> None:
         """What production makes of snapshot and tail is what it makes of all entries, and what the book says."""
@@ -467,7 +479,10 @@ class Judge:
             self._report("history", f"{len(records)} records of {job} are kept, and not {kept}")
         singles = {each.number: each for each in records}
         ranges = [each for each in records if each.count > 1]
+        newest = {finished.number for finished in self.book.over[job][-kept:]}
         for finished in self.book.over[job][-kept:]:
+            if finished.head not in newest:
+                continue  # it belongs to a record that was made before those
             single = singles.get(finished.number)
             if single is not None and single.count == finished.count:
                 fits = (single.scheduled_ms, single.outcome) == (finished.first, finished.outcome)

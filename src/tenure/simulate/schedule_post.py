@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
 
 import msgspec
 
@@ -13,7 +12,6 @@ from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.ledger.layout import parse_number
 from tenure.plugins.queue.records import Work
 from tenure.plugins.queue.wire import Segment
-from tenure.simulate.schedule_rules import Report
 from tenure.testing.bucket import Write
 
 _work = msgspec.json.Decoder(Work)
@@ -22,12 +20,12 @@ _work = msgspec.json.Decoder(Work)
 class Post:
     """Every message that an entry which counts has taken into the queue, as it was first written."""
 
-    def __init__(self, folder: str, report: Report) -> None:
+    def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._report = report
-        self.messages: Counter[tuple[str, int]] = Counter()
-        """By job and instant."""
-        self.tokens: dict[tuple[str, int], list[int]] = {}
+        self.messages: Counter[str] = Counter()
+        """By what is remembered of their deduplication keys ..."""
+        self.headers: dict[str, dict[str, str]] = {}
+        """... and what the last one says of itself."""
         self.duplicates = 0
         self._segments: dict[str, bytes] = {}
         self._entries: set[int] = set()
@@ -66,11 +64,5 @@ class Post:
         self.duplicates += work.duplicates
         for run in work.arrived:
             for held in Segment(self._segments[run.segment]).messages(run.low, run.high):
-                headers = held.options.headers
-                job, moment = headers.get("tenure-job"), headers.get("tenure-scheduled")
-                if job is None or moment is None:
-                    self._report("message", f"a message of the queue is of no occurrence: {headers}")
-                    continue
-                place = (job, round(datetime.fromisoformat(moment).timestamp() * 1000))
-                self.messages[place] += 1
-                self.tokens.setdefault(place, []).append(int(headers["tenure-token"]))
+                self.messages[held.options.dedup] += 1
+                self.headers[held.options.dedup] = held.options.headers

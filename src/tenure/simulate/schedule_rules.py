@@ -12,7 +12,7 @@ from cronsim import CronSim
 from tenure.plugins.scheduler.job import Cron, Every, Job, Misfire
 from tenure.plugins.scheduler.records import Outcome
 
-DOUBT_MS = 8000
+DOUBT_MS = 4000
 """By how much a leader's idea of the store's clock may be off, at worst, in a fleet that is in trouble."""
 
 Report = Callable[[str, str], None]
