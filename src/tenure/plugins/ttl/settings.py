@@ -45,7 +45,8 @@ class TTLSettings(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int = 32
     """Records that the leader works on at a time."""
     quarantine: float = 3600.0
-    """An index entry whose record is not there is kept for so long: no write may be under way for longer."""
+    """An index entry whose record is not there is kept for so long. Give the same in every process: a record is sent
+    within a quarter of it after its entry was, and no write may be under way for the rest."""
     max_attempts: int = 10
     """After so many calls that failed, a callback is given up."""
     backoff: float = 5.0
