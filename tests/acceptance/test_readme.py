@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -119,6 +120,13 @@ async def test_the_queue(tmp_path: Path, done: list[int]) -> None:
         while not done:
             await asyncio.sleep(0.02)
     assert len(done) == 1
+
+
+async def test_records_that_expire(tmp_path: Path) -> None:
+    async with asyncio.timeout(30), tenure.Database(tmp_path.as_uri()) as db:
+        names = await run(block_with("TTLPlugin("), "", db=db)
+        left = await names["ttl"].expires_at("s1") - datetime.now(UTC)
+        assert timedelta(minutes=29) < left < timedelta(minutes=31)
 
 
 async def test_terms_and_events(tmp_path: Path, done: list[int]) -> None:
