@@ -16,7 +16,7 @@ from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.entropy import Random
-from tenure.errors import StoreError
+from tenure.errors import LeadershipLost, StoreError
 from tenure.simulate.seed import Plan, SeedResult, liveness_bound
 from tenure.testing.broken import broken
 from tenure.testing.bucket import SimulatedStore
@@ -133,8 +133,8 @@ def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
         simulated = world.now
         world.close()
         for host, error in world.errors:
-            if isinstance(error, StoreError):
-                continue  # of several requests that were under way when a process crashed, some had failed
+            if isinstance(error, StoreError | LeadershipLost):
+                continue  # of several things that were under way when a process crashed, some had failed
             checkers.report("defect", f"a task of {host} raised {error!r}")
         hit = trouble.hit + more.hit
         coverage = _coverage(stage, world, hit)
