@@ -1,4 +1,4 @@
-"""What docs/plugins.md, supervisor.md, queue.md and ttl.md show can be run, from the first block to the last.
+"""What docs/plugins.md, supervisor.md, queue.md, ttl.md and schedule.md show can be run, from the first block on.
 
 One block of each opens a database and then waits in `serve()`; programs of their own may come before it. The others are
 run there.
@@ -9,13 +9,18 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import inspect
+import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +28,14 @@ import msgspec
 import pytest
 
 import tenure
+import tenure.blocking
+from tenure.cli.main import run as run_command
+from tenure.cli.schedule_text import WORDS
 from tenure.plugins.ledgered import ClockSkewed, Halted, LeadingBegan, NotLed
 from tenure.plugins.queue import QueueSettings, QueueStats, events
+from tenure.plugins.scheduler import Dst, Interrupted, Misfire, Outcome, Overlap, State
+from tenure.plugins.scheduler import events as schedule_events
+from tenure.plugins.scheduler.job import JobOptions
 from tenure.plugins.supervisor.telemetry import TELEMETRY_NAMES
 from tenure.plugins.ttl import Counts, TTLSettings, TTLStats
 from tenure.plugins.ttl import events as ttl_events
@@ -385,3 +396,183 @@ def test_every_setting_and_event_of_a_ttl_is_in_its_page() -> None:
     table = operating.partition("| `plg:ttl:` |")[2].partition("\n\n")[0]
     expected = _names_of(ttl_events) | _OF_EVERY_LEDGER | {LeadingBegan.name}
     assert expected == set(re.findall(r"^\| `([a-z\-]+)` \|", table, re.MULTILINE))
+
+
+# docs/schedule.md
+
+
+def _schedule_page(url: str, **names: Any) -> Page:
+    return Page("schedule.md", url, begin=1, **names)
+
+
+async def test_schedule(tmp_path: Path) -> None:
+    told: list[tuple[object, ...]] = []
+    reports: list[tuple[datetime, int]] = []
+    statements: list[tuple[object, ...]] = []
+    sent: list[str] = []
+
+    async def write_report(scheduled: datetime, token: int) -> None:
+        reports.append((scheduled, token))
+        if len(reports) == 2:
+            raise ValueError("not yet")
+
+    async def send(who: str) -> None:
+        sent.append(who)
+
+    async def report() -> str:
+        return "a report"
+
+    @contextlib.asynccontextmanager
+    async def transaction() -> AsyncIterator[Callable[..., Awaitable[int]]]:
+        async def sql(*words: object) -> int:
+            statements.append(words)
+            return 1
+
+        yield sql
+
+    page = _schedule_page(
+        tmp_path.as_uri(),
+        write_report=write_report,
+        remove_old_files=lambda: None,
+        send=send,
+        report=report,
+        transaction=transaction,
+        print=lambda *words: told.append(words),
+    )
+
+    async def serve() -> None:
+        scheduler = page.names["scheduler"]
+        for block in page.others:
+            if "blocking" in block.co_names:  # a program of its own, without a loop
+                await asyncio.to_thread(exec, block, dict(page.names))
+                continue
+            result = eval(block, page.names)
+            if asyncio.iscoroutine(result):
+                await result
+        while (await scheduler.stats()).succeeded < 2:  # nightly, and welcome-7
+            await asyncio.sleep(0.05)
+        for job in ("dump", "digest", "nightly"):
+            await scheduler.run_now(job)
+        while (await scheduler.stats()).succeeded < 5:
+            await asyncio.sleep(0.05)
+        assert {record.job for record in await scheduler.history()} == {"welcome-7", "nightly", "dump", "digest"}
+        nightly, _ = await scheduler.history("nightly")
+        assert (nightly.outcome, nightly.attempts, nightly.token) == ("fired", 2, reports[-1][1])
+        await until(lambda: ("nightly", "failed:", "ValueError: not yet") in told)
+        await page.names["book"](_begun())
+        await page.names["show"](_begun())
+
+    await page.run(serve)
+    assert sent == ["ben"]
+    tokens = [token for _, token in reports]
+    assert len(tokens) == 3 and tokens == sorted(set(tokens))
+    assert any(str(words[0]).startswith("welcome-7#") for words in told)
+    assert (["clean", "digest", "dump", "nightly"],) in told, "from a thread"
+    assert [words[1:] for words in statements] == [("a-run",), (), ("a report", 7)]
+
+
+def _begun() -> Any:
+    class Begun:
+        id, token = "a-run", 7
+
+    return Begun()
+
+
+def test_the_first_schedule(tmp_path: Path) -> None:
+    """Word by word, but for the place and the time that it takes."""
+    program = _schedule_page("").before[0].replace("file:///tmp/first-schedule", tmp_path.as_uri())
+    for shown, quicker in (
+        ("asyncio.sleep(15)", "asyncio.wait_for(fired.wait(), 60)"),
+        ("async def main", "fired = asyncio.Event()\n\n\nasync def main"),
+        ("flush=True)", "flush=True)\n    fired.set()"),
+        ("SchedulerPlugin()", "SchedulerPlugin(config=tenure.CoordinatorConfig.fast(startup_jitter_max=0))"),
+        ("import asyncio", "import asyncio, tenure"),
+    ):
+        assert shown in program
+        program = program.replace(shown, quicker)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=2 * PATIENCE)
+    assert re.fullmatch(r"greet was due at \d\d:\d\d:\d\d, attempt 1\n", done.stdout), (done.stdout, done.stderr)
+    for line in _commands("first-schedule"):
+        shown = _run_here(line.replace("file:///tmp/first-schedule", tmp_path.as_uri()))
+        assert len(shown.splitlines()) >= 2, line
+
+
+def _commands(place: str) -> list[str]:
+    lines = re.findall(r"^    (tenure schedule .*)$", (DOCS / "schedule.md").read_text(), re.MULTILINE)
+    return [line for line in lines if place in line]
+
+
+def _run_here(line: str) -> str:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run_command(shlex.split(line)[1:])
+    assert (code, err.getvalue()) == (0, ""), (line, err.getvalue())
+    return out.getvalue()
+
+
+def test_the_commands_of_the_schedule(tmp_path: Path) -> None:
+    """Each of them, in order, on what the page declares."""
+    url = tmp_path.as_uri()
+    plugin = tenure.SchedulerPlugin(idle_budget=72_000)
+    plugin.declare("nightly", tenure.cron("30 2 * * *", timezone="Europe/Berlin"), command=("true",))
+    lines = _commands("s3://bucket/app")
+    assert len(lines) >= 6
+    with tenure.blocking.Database(url) as db:
+        scheduler = db.use_plugin(plugin)
+        while not (scheduler.is_leading and scheduler.jobs()):
+            time.sleep(0.02)
+        for line in lines:
+            assert _run_here(line.replace("s3://bucket/app", url)).strip(), line
+
+
+def test_the_times_of_the_schedule_page() -> None:
+    """What its tables say about clock changes."""
+    page = (DOCS / "schedule.md").read_text().partition("### When clocks are changed")[2].partition("\n## ")[0]
+    (preview,) = _commands("--cron")
+    assert "2026-03-29 03:00 +02:00" in _run_here(preview)
+    assert "02:30 does not exist on 2026-03-29 in Europe/Berlin" in _run_here(preview)
+    claims = [
+        ("30 2 * * *", "Europe/Berlin", "skip", "2026-03-29", "2026-03-30 02:30 +02:00"),
+        ("30 2 * * *", "Europe/Berlin", "once", "2026-03-29", "03:00 +02:00"),
+        ("30 2 * * *", "Europe/Berlin", "both", "2026-10-25", "02:30 +02:00"),
+        ("30 2 * * *", "America/New_York", "once", "2026-03-08", "2026-03-08 03:00 -04:00"),
+        ("30 2 * * *", "America/New_York", "once", "2026-11-01", "2026-11-01 02:30 -05:00"),
+        ("15 2 * * *", "Australia/Lord_Howe", "once", "2026-10-04", "2026-10-04 02:30 +11:00"),
+        ("30 2 * * *", "Africa/Casablanca", "once", "2026-02-15", "2026-02-15 02:30 +01:00"),
+        ("30 2 * * *", "Africa/Casablanca", "once", "2026-03-22", "2026-03-22 03:00 +01:00"),
+    ]
+    for text, zone, dst, day, claim in claims:
+        assert claim.replace(" -", " −") in page
+        words = [
+            "tenure",
+            "schedule",
+            "next",
+            "--cron",
+            text,
+            "--timezone",
+            zone,
+            "--dst",
+            dst,
+            "--after",
+            day,
+            "-n",
+            "1",
+        ]
+        assert claim in _run_here(shlex.join(words))
+
+
+def test_every_option_event_and_outcome_of_a_schedule_is_in_its_page() -> None:
+    page = (DOCS / "schedule.md").read_text()
+    options = page.partition("## Options and limits")[2].partition("## Deploying")[0]
+    named = set(re.findall(r"`(\w+)`", options))
+    assert set(JobOptions.__annotations__) <= named
+    assert set(inspect.signature(tenure.SchedulerPlugin).parameters) - {"enable_coordinator"} <= named
+    table = page.partition("| `plg:scheduler:` |")[2].partition("\n\n")[0]
+    expected = _names_of(schedule_events) | _OF_EVERY_LEDGER | {LeadingBegan.name}
+    assert expected == set(re.findall(r"^\| `([a-z\-]+)` \|", table, re.MULTILINE))
+    for word in (*Outcome, *State, *Misfire, *Overlap, *Interrupted, *Dst):
+        assert f"`{word.value}`" in page or f'"{word.value}"' in page, word
+    for field in (set(dir(tenure.Run)) | set(tenure.Run.__slots__)) - set(dir(object)):
+        assert field.startswith("_") or f"`{field}" in page, field
+    command = (DOCS / "command.md").read_text().partition("## schedule")[2]
+    assert set(WORDS) <= set(re.findall(r"`([a-z\-]+)`", command))
