@@ -167,15 +167,21 @@ class Runs:
         )
 
     async def _call(self, start: Start, function: Function, run: Run) -> str | None:
-        result = function(run) if takes_context(function) else function()
-        leased = LeasedCoroutine(result, self._lead.holds) if inspect.iscoroutine(result) else None
-        work = asyncio.get_running_loop().create_task(_guarded(leased if leased is not None else result))
+        leased: LeasedCoroutine | None = None
+
+        async def body() -> None:
+            nonlocal leased
+            result = function(run) if takes_context(function) else function()
+            if inspect.iscoroutine(result):
+                leased = LeasedCoroutine(result, self._lead.holds)
+            await _guarded(leased if leased is not None else result)
 
         def stop() -> None:
             if leased is not None:
                 leased.stopping = True
             work.cancel()
 
+        work = asyncio.get_running_loop().create_task(body())
         return await self._see_to(start, work, stop)
 
     async def _call_in_thread(self, start: Start, function: Function, run: Run) -> str | None:
