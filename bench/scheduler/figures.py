@@ -37,6 +37,8 @@ def row_of(raw: dict[str, Any]) -> dict[str, Any]:
         "early": window["early"],
         "not_run": window["expected_periodic"] - window["ran_periodic"],
         "loop_gap_ms": spread(window["gaps_ms"]),
+        "loop_busy_ms": spread(window["busy_ms"]),
+        "collections_ms": {"count": len(window["collections_ms"]), **spread(window["collections_ms"])},
         "memory_mib": round(raw["memory_bytes"] / 2**20, 1),
         "cpu": {
             "seconds": cpu["seconds"],
@@ -51,6 +53,8 @@ def row_of(raw: dict[str, Any]) -> dict[str, Any]:
         "samples": {
             "lateness_ms": kept(window["lateness_ms"]),
             "loop_gap_ms": kept(window["gaps_ms"]),
+            "loop_busy_ms": kept(window["busy_ms"]),
+            "collections_ms": kept(window["collections_ms"]),
             "tick_ms": kept(cpu["tick_ms"]),
         },
     }

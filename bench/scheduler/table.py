@@ -58,6 +58,8 @@ FIGURES = {
     "CPU a tick, ms": lambda row: _optional(row["cpu"]["ms_per_tick"], ".2f"),
     "CPU a run, ms": lambda row: _optional(row["cpu"]["ms_per_run"], ".3f"),
     "gap of a 5 ms ticker p50 / p99 / longest, ms": lambda row: _three(row["loop_gap_ms"]),
+    "of that the loop's thread was busy, CPU ms": lambda row: _three(row["loop_busy_ms"]),
+    "longest full garbage collection, CPU ms": lambda row: _optional(row["collections_ms"].get("longest"), ".1f"),
     "memory, MiB": lambda row: f"{row['memory_mib']:.1f}",
     "requests a second": lambda row: _optional(row.get("requests_per_second"), ".2f"),
     "requests an hour": lambda row: _optional(row.get("requests_per_hour"), ","),

@@ -6,6 +6,7 @@ Lateness is by this machine's wall clock, which is also that of a directory stor
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import time
 from collections.abc import Callable
@@ -33,12 +34,14 @@ class Watch:
 
     async def window(self, jobs: list[JobSpec], seconds: float, spent: Callable[[], dict[str, int]]) -> dict[str, Any]:
         """Lateness, stalls and what `spent` counts, of so many seconds."""
-        gaps: list[float] = []
+        gaps: list[tuple[float, float]] = []
         ticker = asyncio.create_task(_tick(gaps))
+        collections = _collections()
         low, before, began = between_instants(), spent(), time.monotonic()
         await asyncio.sleep(seconds)
         high, after, passed = between_instants(), spent(), time.monotonic() - began
         ticker.cancel()
+        gc.callbacks.remove(collections)
         wanted = expected(jobs, low, high)
         deadline = time.monotonic() + MOST_LATE
         while self._periodic(low, high) < wanted and time.monotonic() < deadline:
@@ -51,7 +54,9 @@ class Watch:
             "early": sum(each < 0 for each in late),
             "expected_periodic": wanted,
             "ran_periodic": self._periodic(low, high),
-            "gaps_ms": sorted(round(gap * 1000, 2) for gap in gaps),
+            "gaps_ms": sorted(round(gap * 1000, 2) for gap, _ in gaps),
+            "busy_ms": sorted(round(busy * 1000, 2) for _, busy in gaps),
+            "collections_ms": sorted(round(each * 1000, 2) for each in collections.took),
         }
 
     async def cpu(self, seconds: float, ticks: Callable[[], int]) -> dict[str, Any]:
@@ -78,13 +83,37 @@ def between_instants() -> float:
     return math.floor(time.time() * 1000) / 1000 + 0.0005
 
 
-async def _tick(gaps: list[float]) -> None:
-    last = time.perf_counter()
+async def _tick(gaps: list[tuple[float, float]]) -> None:
+    """Note how long each tick took to come, and how much of that this thread was busy: the rest was the machine's."""
+    last, spent = time.perf_counter(), time.thread_time()
     while True:
         await asyncio.sleep(TICK)
-        now = time.perf_counter()
-        gaps.append(now - last)
-        last = now
+        now, busy = time.perf_counter(), time.thread_time()
+        gaps.append((now - last, busy - spent))
+        last, spent = now, busy
+
+
+class Collections:
+    """Full collections of Python's garbage, which keep every thread from going on."""
+
+    def __init__(self) -> None:
+        self.took: list[float] = []
+        """CPU seconds."""
+        self._began = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            self.took.append(time.thread_time() - self._began)
+
+
+def _collections() -> Collections:
+    noted = Collections()
+    gc.callbacks.append(noted)
+    return noted
 
 
 def memory_bytes() -> int:
