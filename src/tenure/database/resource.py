@@ -594,7 +594,7 @@ class Resource(Generic[D]):
 
 
 async def _side_by_side(
-    work: Callable[[A], Awaitable[R]], over: Iterable[A], *, at_once: int = _AT_ONCE
+    work: Callable[[A], Awaitable[R]], over: Sequence[A], *, at_once: int = _AT_ONCE
 ) -> Sequence[R]:
     """The results, in order; so many at a time. The first error ends it, and is raised as it is."""
     numbered = enumerate(over)
@@ -606,7 +606,7 @@ async def _side_by_side(
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
+            for _ in range(min(at_once, len(over))):
                 group.create_task(take())
     except ExceptionGroup as failed:  # callers wait for a `StoreError`, not for a group that holds one
         raise failed.exceptions[0] from None

@@ -18,6 +18,7 @@ MAX_FULL_KEY_BYTES = MAX_PREFIX_BYTES + MAX_KEY_BYTES
 
 _KEY = re.compile(r"[A-Za-z0-9\-_.=~]+(?:/[A-Za-z0-9\-_.=~]+)*")
 _BAD_CHARACTER = re.compile(r"[^A-Za-z0-9\-_.=~/]")
+_ITSELF = re.compile(r"[A-Za-z0-9\-_][A-Za-z0-9\-_.]{0,199}")
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _ENCODED = re.compile(r"(?:[A-Za-z0-9\-_.]|~[0-9a-f]{2})+")
 _ESCAPE = re.compile(r"~([0-9a-f]{2})")
@@ -26,6 +27,8 @@ _ALPHABET = "letters, digits and - _ . = ~, in segments joined by /"
 
 def encode_name(name: str) -> str:
     """One key segment for any name: `a/b c` becomes `a~2fb~20c`. Different names give different segments."""
+    if _ITSELF.fullmatch(name):
+        return name  # as good as always
     if not name:
         raise InvalidKey("a name is empty: give it at least one character")
     try:
