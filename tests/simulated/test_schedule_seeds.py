@@ -1,0 +1,101 @@
+"""The scheduler on the simulator: no violation in production classes, and every broken variant is caught."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tenure.simulate.campaign import run_campaign
+from tenure.simulate.schedule_fleet import run_schedule_seed
+from tenure.simulate.seed import Plan
+from tenure.testing.broken import broken
+from tenure.testing.broken_schedule import SCHEDULE_VARIANTS
+
+SEEDS = (1, 2, 3)
+NAMES = [variant.name for variant in SCHEDULE_VARIANTS]
+QUICK = {
+    "answers-before-decided": "command",
+    "begins-before-written": "not written",
+    "change-forgets-due": "lost",
+    "decides-again": "twice",
+    "dedup-without-time": "message",
+    "fires-whatever-is-late": "policy",
+    "forgets-cut-short": "forgotten",
+    "ignores-overlap": "overlap",
+    "one-token": "leader",
+    "runs-what-it-has-not": "undeclared",
+    "searches-from-now": "lost",
+    "snapshot-forgets-decided": "twice",
+    "without-doubt": "early",
+}
+"""Variants that few seeds suffice for, and the promise that each breaks."""
+
+
+@pytest.mark.req("SC-1", "SC-2", "EF-9")
+def test_some_seeds_with_every_fault_keep_every_promise() -> None:
+    for seed in SEEDS:
+        result = run_schedule_seed(seed, Plan(what="schedule", minutes=2))
+        assert result.violations == []
+        assert result.faults >= 8
+        assert result.coverage["schedule:decided"] > 50
+        assert result.coverage["schedule:fired"] > 20
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = (run_schedule_seed(77, Plan(what="schedule", minutes=1)) for _ in range(2))
+    assert first.coverage == second.coverage
+    assert first.simulated_seconds == second.simulated_seconds
+    assert run_schedule_seed(78, Plan(what="schedule", minutes=1)).coverage != first.coverage
+
+
+@pytest.mark.parametrize("name", ["begins-before-written", "decides-again", "without-doubt"])
+def test_the_judge_sees_a_broken_promise(name: str) -> None:
+    assert _first_check(name, 3) == QUICK[name]
+
+
+def test_a_seed_leaves_no_trace() -> None:
+    logger = logging.getLogger("tenure")
+    before = logger.level
+    run_schedule_seed(5, Plan(what="schedule", minutes=0.2))
+    assert logger.level == before
+
+
+def test_a_variant_is_undone_afterwards() -> None:
+    for variant in SCHEDULE_VARIANTS:
+        before = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
+        with broken(variant.name):
+            during = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
+        assert [vars(owner)[attribute] for owner, attribute, _ in variant.patches()] == before
+        assert during != before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_broken_variant_is_caught(name: str) -> None:
+    report = run_campaign(1, 200, Plan(what="schedule", minutes=5, broken=name), stop_at_violation=True)
+    assert report.first_violation is not None, f"{name} was not caught in {report.seeds} seeds"
+    assert report.first_violation.check != "defect"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_the_right_promise_is_said_to_be_broken(name: str) -> None:
+    assert _first_check(name, 40) == QUICK[name]
+
+
+@pytest.mark.slow
+@pytest.mark.req("SC-1", "SC-2", "EF-9")
+def test_sixty_seeds_have_no_violation() -> None:
+    report = run_campaign(30_001, 60, Plan(what="schedule", minutes=5))
+    assert report.violations == 0, report.first_violation
+    assert report.fewest_faults >= 20
+
+
+def _first_check(name: str, seeds: int) -> str | None:
+    """The first promise that is found broken, in some seeds."""
+    for seed in range(1, seeds + 1):
+        result = run_schedule_seed(seed, Plan(what="schedule", minutes=3, broken=name))
+        if result.violations:
+            return result.violations[0].check
+    return None
