@@ -26,7 +26,7 @@ import asyncio
 import contextlib
 import enum
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar, cast
 
