@@ -13,7 +13,7 @@
     │   ├── Fenced                    a newer epoch has written or claimed the object: nothing was written
     │   ├── NotFenced                 the object was not written through a leadership, or through another namespace's
     │   ├── WorkerReplaced            a newer process start uses this worker id
-    │   ├── RequestRefused            the leader, or its mandate, says no to a step-down or transfer
+    │   ├── RequestRefused            the leader, or its mandate, says no to a step-down, transfer or command
     │   │   └── RequestNotAnswered    nothing has come of it yet
     │   ├── LockError                 a lock cannot be had or kept: its record is damaged, its database closed
     │   │   ├── LockLost              a lock is not held any more, or not for long enough
@@ -137,11 +137,11 @@ class WorkerReplaced(CoordinationError):
 
 
 class RequestRefused(CoordinationError):
-    """A step-down or transfer did not happen; the message says why."""
+    """A step-down, a transfer, or what a plugin's leader was told to do, did not happen; the message says why."""
 
 
 class RequestNotAnswered(RequestRefused):
-    """A step-down or transfer was asked for, and nothing has come of it yet."""
+    """It was asked for, and nothing has come of it yet; it may still happen."""
 
 
 class LockError(CoordinationError):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tenure.errors import LedgerHalted
 from tenure.plugins.scheduler import clerk as clerk_module
 from tenure.plugins.scheduler.clerk import End
 from tenure.plugins.scheduler.events import (
@@ -125,6 +126,8 @@ class TestFiring:
         committed, desk.clerk.committed = desk.clerk.committed, lambda entry, items: ()  # type: ignore[method-assign]
         assert desk.tick() is not None
         assert len(desk.starts) == begun
+        with pytest.raises(LedgerHalted, match="was not written"):
+            desk.tick()
         committed(None, ())  # type: ignore[arg-type]
         assert len(desk.starts) == begun + 1
 

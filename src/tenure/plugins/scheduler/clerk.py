@@ -17,7 +17,7 @@ import msgspec
 from tenure.clock import Clock
 from tenure.coordinator.events import NamedEvent
 from tenure.entropy import Random
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, LedgerHalted
 from tenure.ledger import InboxName, Item, LogEntry, Place, Situation, Stamp
 from tenure.plugins.scheduler import events as told
 from tenure.plugins.scheduler.changes import changed_job
@@ -141,6 +141,7 @@ class ScheduleClerk:
         self._starts: list[Start] = []
         self._decisions = 0
         self._room = 0
+        self._uncommitted = False
         self.more = False
         """The last entry did not decide on everything that was due."""
 
@@ -189,6 +190,9 @@ class ScheduleClerk:
         await self.due.compute(await self._horizon(), self.machine.jobs if "" in named else sorted(named))
 
     def decide(self, items: Sequence[Item], situation: Situation) -> bytes | None:
+        if self._uncommitted:
+            # The state has run ahead of the log: whoever began here again has it from the log.
+            raise LedgerHalted("what was decided last was not written: the term is begun anew")
         self._stamp = situation.stamp
         self._cut_ms = situation.stamp.time_ms - situation.doubt_ms
         self._events, self._starts = [], []
@@ -206,9 +210,11 @@ class ScheduleClerk:
         self._clear_finished()
         if not self._events:
             return None
+        self._uncommitted = True
         return msgspec.json.encode(Work(self._worker, tuple(self._events)))
 
     def committed(self, entry: LogEntry, items: Sequence[Item]) -> Sequence[str]:
+        self._uncommitted = False
         starts, self._starts = self._starts, []
         events, self._events = self._events, []
         for start in starts:

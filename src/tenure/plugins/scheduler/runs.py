@@ -42,6 +42,7 @@ MAX_LEFT_BEHIND = 1000
 """Threads that nobody waits for; beyond that plain functions fail instead of being begun."""
 ENDS_WITHIN = 5.0
 """Seconds that a run gets to end after it was cancelled; at most, and less if the lease leaves less."""
+_AT_ONCE = 0.05
 _SEND_PAUSE = 0.2
 _LONGEST_SEND_PAUSE = 10.0
 _ERROR_CHARACTERS = 1000
@@ -101,7 +102,9 @@ class Runs:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=min(ENDS_WITHIN + 1.0, 0.95 * self._lead.time_to_wind_up()))
+            await asyncio.wait(
+                tasks, timeout=max(2 * _AT_ONCE, min(ENDS_WITHIN + 1.0, 0.95 * self._lead.time_to_wind_up()))
+            )
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -109,8 +112,8 @@ class Runs:
             _log.error("a run could not be seen to", exc_info=error)
 
     def _patience(self) -> float:
-        """A little is left for what has to be done afterwards."""
-        return max(0.0, min(ENDS_WITHIN, 0.8 * self._lead.time_to_wind_up()))
+        """A little is left for what has to be done afterwards; and whoever ends at once is not left behind."""
+        return max(_AT_ONCE, min(ENDS_WITHIN, 0.8 * self._lead.time_to_wind_up()))
 
     # One run
 
