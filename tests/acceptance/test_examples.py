@@ -30,6 +30,7 @@ TESTED = {
     "lock.py": "test_two_take_turns_and_what_comes_late_is_refused",
     "fenced_write.py": "test_a_former_leaders_write_is_refused",
     "poll_two_endpoints.py": "test_two_endpoints_are_polled",
+    "scheduled_jobs.py": "test_jobs_fire_on_one_copy_and_go_on_where_it_ended",
     "expiring_sessions.py": "test_sessions_expire_that_nobody_uses",
 }
 MOST_LINES = 60
@@ -235,6 +236,22 @@ def test_the_hooks_are_called_in_one_copy_and_its_successor_goes_on_where_it_end
     # One that was cancelled between reading a page and noting it is read once more.
     assert all(later - earlier in (0, 1) for earlier, later in itertools.pairwise(pages))
     assert sum("begins after page" in line for line in lines) == sum("to spare" in line for line in lines) >= 2
+    assert mixed_up(lines) == []
+
+
+def test_jobs_fire_on_one_copy_and_go_on_where_it_ended(copies: Copies, tmp_path: Path) -> None:
+    url = (tmp_path / "bucket").as_uri()
+    for _ in range(2):
+        copies.start("scheduled_jobs.py", url, "--seconds", "60")
+    first = copies.until_line(r"worker-(\d+): epoch (\d+), flaky, attempt 2 with token (\d+)")
+    copies.end(copies.by_pid(first[1]))
+    second = copies.until_line(rf"worker-(?!{first[1]})(\d+): epoch (\d+), flaky, attempt 2 with token (\d+)")
+    assert (int(second[2]), int(second[3])) > (int(first[2]), int(first[3]))
+    copies.end(copies.by_pid(second[1]))
+    lines = copies.lines()
+    ticks = [found[1] for line in lines if (found := re.search(r"tick of (\d\d:\d\d:\d\d)", line))]
+    # One that was cut short in the moment of leaving is begun again by the successor.
+    assert len(ticks) - len(set(ticks)) <= 1
     assert mixed_up(lines) == []
 
 

@@ -129,6 +129,21 @@ async def test_records_that_expire(tmp_path: Path) -> None:
         assert timedelta(minutes=29) < left < timedelta(minutes=31)
 
 
+async def test_the_schedule(tmp_path: Path, done: list[int]) -> None:
+    async def write_report(scheduled: object, token: int) -> None:
+        done.append(token)
+
+    async with asyncio.timeout(30), tenure.Database(tmp_path.as_uri()) as db:
+        names = await run(block_with("SchedulerPlugin("), "", db=db, write_report=write_report)
+        while not names["scheduler"].is_leading:
+            await asyncio.sleep(0.02)
+        for job in ("nightly", "digest"):
+            await names["scheduler"].run_now(job)
+        while (await names["scheduler"].stats()).succeeded < 2:
+            await asyncio.sleep(0.02)
+    assert len(done) == 1
+
+
 async def test_terms_and_events(tmp_path: Path, done: list[int]) -> None:
     async def work(epoch: int) -> None:
         done.append(epoch)

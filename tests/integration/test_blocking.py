@@ -1068,6 +1068,13 @@ assert (({"order": 7},), {"fencing_token": calls[0][1]["fencing_token"]}) == cal
 assert calls[1][0][0] == "written"
 say(len(calls))
 """,
+    ("blocking.md", 6): """
+import time
+names["time"] = time
+perform()
+assert calls[-1][0][0].startswith("nightly#")
+say(sum(1 for given, named in calls if named.get("fencing_token")) + 1)
+""",
     ("recipes.md", 0): "perform()\nperform()\nsay(1 + len(calls))",
     ("recipes.md", 1): """
 names["send_what_is_due"] = called_async
