@@ -38,6 +38,7 @@ from tenure.errors import ConfigError, DamagedRecord, RecordNotFound
 from tenure.ledger import InboxName, LedgerConfig, Lot, Place, Resync, Tail
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
 from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, LedgerPlugin
+from tenure.plugins.ttl.agreed import agree
 from tenure.plugins.ttl.calling import Callback, Caller
 from tenure.plugins.ttl.expiring import Call, Deed
 from tenure.plugins.ttl.guard import TTLGuard
@@ -51,6 +52,7 @@ from tenure.plugins.ttl.settings import OnExpire, TTLSettings, seconds_given, se
 from tenure.plugins.ttl.state import TTLMachine
 from tenure.plugins.ttl.sweep import Sweeper
 from tenure.plugins.ttl.wire import CLEANUP, Request, compose
+from tenure.store import Store
 
 _POLL = 0.2
 MAX_FAILED_SHOWN = 10_000
@@ -236,6 +238,10 @@ class TTLPlugin(LedgerPlugin):
         except BaseException:
             self.ended()
             raise
+
+    async def prepare(self, store: Store) -> None:
+        draw_id = cast(Any, self._attached()).draw_id
+        await agree(store, self.settings.quarantine, resource=self.resource, draw_id=draw_id)
 
     async def began(self) -> None:
         self._guarding()
