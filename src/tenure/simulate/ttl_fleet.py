@@ -51,6 +51,7 @@ class Kind:
         self.conditional_delete = random.random() < 0.5
         self.tick = random.choice([1.0, 2.0, 3.0])
         self.rate_limit = 20.0 if random.random() < 0.15 else 0.0
+        self.strangers = random.random() < 0.25
         self.rules = tuple(_rule(random, strategy) for strategy in random.sample(_STRATEGIES, 3))
 
 
@@ -232,6 +233,8 @@ class TtlStage(Stage):
                 await self._insert(life, rule, None)
             elif what < 0.50:
                 await self._insert_many(life, rule)
+            elif what < 0.53 and self.kind.strangers:
+                await self._write_past_the_plugin(life, rule)
             else:
                 await self._change(life, rule, self._known(random, rule), what)
 
@@ -329,6 +332,29 @@ class TtlStage(Stage):
             return
         self.judge.expiry_told(rule.name, id, began, told)
 
+    async def _write_past_the_plugin(self, life: Life, rule: Rule) -> None:
+        """As a process that does not have it."""
+        random, home = life.random, life.home
+        resource: Resource[Any] = Resource(home.store, rule.name, clock=home.clock, draw_id=home.draw_id)
+        what, id = random.random(), self._known(random, rule)
+        if what < 0.3:
+            await self._do(self._act("insert", rule, None, is_strange=True), resource.insert(self._data(random, rule)))
+        elif what < 0.8 and rule.field is not None:
+            change = {rule.field: self._moment(random, rule) if random.random() < 0.8 else None}
+            await self._do(self._act("patch the time", rule, id, is_strange=True), resource.patch(id, change))
+        else:
+            await self._do(self._act("delete", rule, id, is_strange=True), resource.delete(id))
+
+    async def _reindex(self, life: Life, rule: Rule) -> None:
+        while True:
+            try:
+                done = await life.plugins[rule.name].reindex()
+            except TenureError:
+                await life.host.clock.sleep(1.0)
+            else:
+                self.judge.counts["reindexed"] += done.indexed
+                return
+
     async def _clean_up(self, life: Life, rule: Rule) -> None:
         try:
             await life.plugins[rule.name].run_cleanup(dry_run=life.random.random() < 0.3)
@@ -386,6 +412,8 @@ class TtlStage(Stage):
     def conclude(self) -> None:
         world, judge, checkers = self.cluster.world, self.judge, self.checkers
         slack = self.kind.tick + _DOUBT + 3.0
+        if self.kind.strangers:
+            self._reindex_all()
         judge.begin_calm(slack if not self.kind.rate_limit else float("inf"))
         # What was written last is in quarantine until then, and callbacks are tried again.
         end = world.now + 1.1 * QUARANTINE + 60.0
@@ -395,6 +423,15 @@ class TtlStage(Stage):
                 break
         for what in judge.unfinished(slack)[:3]:
             checkers.report("liveness", what)
+
+    def _reindex_all(self) -> None:
+        """What was written past the plugin is found from here on: nothing of it is strange any more."""
+        world = self.cluster.world
+        life = next(life for life in self._lives.values() if life.host.alive and life.tasks)
+        tasks = [life.host.start(self._reindex(life, rule)) for rule in self.kind.rules]
+        while not all(task.done() for task in tasks):
+            world.run_until(world.now + 0.5)
+        self.judge.strange.clear()
 
     def coverage(self, found: Counter[str]) -> None:
         for name, count in self.judge.counts.items():

@@ -80,6 +80,8 @@ class Judge:
         self._epochs: Counter[str] = Counter()
         self.expiring: dict[Key, int] = {}
         """Records that expire, and when."""
+        self.strange: set[Key] = set()
+        """Records that were last written by a process without the plugin: nobody promised that the index has them."""
         self._lived: set[Key] = set()
         # What was decided
         self._decisions: dict[tuple[str, str], Decision] = {}
@@ -144,6 +146,7 @@ class Judge:
             assert old is not None
             del self.records[key]
             self.expiring.pop(key, None)
+            self.strange.discard(key)
             if not old.deleted:
                 self._report("removed", f"{write.host} removed {_named(key, old)}, which was no tombstone")
             elif old.reserved:
@@ -159,11 +162,17 @@ class Judge:
             self.expiring[key] = expiry
         act = self._acts.get(new.write_id)
         self._check_base(key, old, new, write)
-        if act is not None:
+        if act is not None and act.is_strange:
+            act.landed.append((key[1], new.version))
+            self.counts["written by strangers"] += 1
+            self.strange.add(key)
+        elif act is not None:
             self._user_wrote(rule, key, old, new, act)
         else:
             self._cleaner_wrote(rule, key, old, new, write)
-        self._check_indexed(rule, key, new, write)
+        if act is None or not act.is_strange:
+            self.strange.discard(key)
+            self._check_indexed(rule, key, new, write)
         if not new.deleted:
             self._lived.add(key)
 
@@ -228,7 +237,7 @@ class Judge:
         elif act.lasts is not None and (rule.field is None or act.verb == "touch"):
             self.counts["refreshed"] += act.verb == "touch"
             self._check_lasting(key, new, act, expiry)
-        elif rule.field is None and old is not None and expiry != was:
+        elif rule.field is None and old is not None and expiry != was and key not in self.strange:
             self._report("expiry", f"{act.verb} of {_named(key, new)} changed its expiry from {was} to {expiry}")
         if act.at_last_instant and expiry != was:
             self.counts["refreshed at the last instant"] += 1
@@ -255,12 +264,22 @@ class Judge:
             return
         if old.deleted and not new.deleted:
             self._report("resurrected", f"{write.host} brought {_named(key, new)} back")
-        elif (old.deleted, old.data, rule.expiry_of(old)) == (new.deleted, new.data, rule.expiry_of(new)):
+        elif (old.deleted, old.data) == (new.deleted, new.data) and self._may_move(rule, key, old, new):
             self.counts["moved"] += kept_of(new) != kept_of(old)
             if kept_of(new) == kept_of(old) and pending_of(old).keys() <= pending_of(new).keys():
                 self._report("changed", f"{write.host} wrote {_named(key, old)} again, and changed nothing")
         else:
             self._expired(rule, key, old, new, write)
+
+    def _may_move(self, rule: Rule, key: Key, old: Envelope, new: Envelope) -> bool:
+        """Is this a change of what leads to the record, and not of when it expires?"""
+        was, expiry = rule.expiry_of(old), rule.expiry_of(new)
+        if was == expiry:
+            return True
+        # From creation, by a process without the plugin: it counts from that write on.
+        written_at = self._history[key][-2][0]
+        given = rule.field is None and rule.ttl is not None and key in self.strange and was is None
+        return given and expiry is not None and expiry >= int(self.store_ms(written_at) + (rule.ttl or 0) * 1000)
 
     def _expired(self, rule: Rule, key: Key, old: Envelope, new: Envelope, write: Write) -> None:
         expiry, now = rule.expiry_of(old), self.store_ms()
@@ -272,7 +291,7 @@ class Judge:
         self.counts["expired"] += 1
         late = (now - expiry) / 1000
         self.counts["caught up"] += late > CAUGHT_UP_AFTER
-        if self.true_time(expiry) > self._calm_since and late > self._in_time:
+        if self.true_time(expiry) > self._calm_since and late > self._in_time and key not in self.strange:
             self._report("late", f"{_named(key, old)} expired {late:.1f} s late, and nothing went wrong meanwhile")
         wanted = {**old.data, rule.soft_field: None} if rule.strategy == "soft-delete" else {}
         got = {**new.data, rule.soft_field: None} if rule.strategy == "soft-delete" else new.data
@@ -402,7 +421,8 @@ class Judge:
             record = self.records.get((resource, id))
             if record is None:
                 continue
-            if entry_of(record) == stem and rule.expiry_of(record) is not None:
+            is_strange = (resource, id) in self.strange
+            if entry_of(record) == stem and rule.expiry_of(record) is not None and not is_strange:
                 self._report("index", f"{write.host} dropped {stem}, and {_named((resource, id), record)} needs it")
             if stem in pending_of(record):
                 self._report("index", f"{write.host} dropped {stem}: {_named((resource, id), record)} has it pending")
@@ -476,7 +496,7 @@ class Judge:
     def _overdue(self, slack: float) -> Iterator[str]:
         now = self.store_ms()
         for key, expiry in self.expiring.items():
-            if expiry < now - slack * 1000:
+            if expiry < now - slack * 1000 and key not in self.strange:
                 yield f"{_named(key, self.records[key])} should have expired {(now - expiry) / 1000:.1f} s ago"
 
     def _undone(self) -> Iterator[str]:

@@ -63,6 +63,8 @@ class Act(msgspec.Struct):
     keeps: bool = False
     """The record shall not expire."""
     at_last_instant: bool = False
+    is_strange: bool = False
+    """Made past the plugin: by a process that does not have it."""
     landed: list[tuple[str, int]] = []
     """Id and version of each write of it ..."""
     expiries: list[int | None] = []
