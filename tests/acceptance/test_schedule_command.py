@@ -117,6 +117,7 @@ def test_jobs_are_listed_run_paused_and_resumed(url_of: UrlOf, home: Path) -> No
         ran = ok(tenure(home, "schedule", "run", url, "nightly", "--wait", "--json")).json()
         assert (ran["decided"], ran["record"]["outcome"], ran["record"]["state"]) == (True, "fired", "done")
         assert ran["run"] == ran["record"]["run"]
+        assert standing(home, url)["nightly"]["last"] == ran["record"]
         failed = tenure(home, "schedule", "run", url, "failing", "--wait")
         assert failed.code == 1
         assert "'failing' failed after 2 attempts, on pod-7" in failed.out

@@ -20,9 +20,10 @@ from tenure.cli.schedule_text import NEVER, lasting, local, style_of, utc, utc_b
 from tenure.cli.text import console_for_output, fitting_table, marked, printable, show_json
 from tenure.errors import ConfigError
 from tenure.ledger import LedgerState
-from tenure.plugins.scheduler import JobView
+from tenure.plugins.scheduler import JobView, OccurrenceRecord
 from tenure.plugins.scheduler.clerk import MAX_JOBS
-from tenure.plugins.scheduler.looking import job_of, machine_of, stats_of
+from tenure.plugins.scheduler.looking import job_of, machine_of, record_of, stats_of
+from tenure.plugins.scheduler.state import ScheduleMachine
 from tenure.plugins.scheduler.timetable import jitter_of, timetable_of
 
 OVERDUE_MS = 60_000
@@ -119,7 +120,8 @@ async def _list(url: str, name: str, limit: int) -> Listing:
 
 def _listed(state: LedgerState, id: str, now: int) -> Listed:
     machine = machine_of(state)
-    known, view = machine.jobs[id], job_of(state, id, now)
+    known = machine.jobs[id]
+    view = msgspec.structs.replace(job_of(state, id, now), last=_newest(machine, id))
     overdue: int | None = None
     if machine.is_active(known):
         try:
@@ -129,6 +131,13 @@ def _listed(state: LedgerState, id: str, now: int) -> Listed:
         if first is not None and first + jitter_of(known.job, first) + OVERDUE_MS < now:
             overdue = first
     return Listed(view, _standing(view, overdue, state.time_ms), overdue)
+
+
+def _newest(machine: ScheduleMachine, id: str) -> OccurrenceRecord | None:
+    """Of its occurrences and of its runs by hand."""
+    number = max((*machine.open_of.get(id, ()), *machine.history_of.get(id, ())), default=0)
+    found = machine.open.get(number) or machine.history.get(number)
+    return record_of(found) if found is not None else None
 
 
 def _standing(view: JobView, overdue: int | None, decided_ms: int) -> str:

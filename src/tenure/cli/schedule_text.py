@@ -139,6 +139,7 @@ class Line(msgspec.Struct, frozen=True):
 
 def show_lines(console: Console, header: Sequence[str], lines: Sequence[Line], right: Sequence[int] = ()) -> None:
     """Columns that are as wide as what is in them. Everything is made printable here. `right`: columns of numbers."""
+    header = [printable(title) for title in header]
     rows = [[printable(cell) for cell in line.cells] for line in lines]
     columns = list(zip(header, *rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
