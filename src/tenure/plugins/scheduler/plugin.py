@@ -262,7 +262,7 @@ class SchedulerPlugin(LedgerPlugin):
     async def prepare(self, store: Any) -> None:
         host = cast(Any, self._attached())
         self._meter = IdleMeter(host.clock)
-        self._queues = Queues(host)
+        self._queues = Queues(host, self._ledger_given)
 
     async def ending(self) -> None:
         calls, self._calls = self._calls, None

@@ -12,7 +12,9 @@ from tenure.plugins.queue import S3QueuePlugin
 
 class Queues:
     def __init__(self, host: Any, ledger: LedgerConfig | None = None) -> None:
-        """`host`: the database."""
+        """`host`: the database. `ledger`: how the queues' ledgers are kept, if not as by default. A queue whose ledger
+        is kept in a way of its own must be a plugin of this process: who sends has to know how long it is remembered.
+        """
         self._host = host
         self._ledger = ledger
         self._own: dict[str, S3QueuePlugin] = {}
