@@ -327,20 +327,19 @@ def test_the_judge_refuses_a_log_that_is_not_whole(tmp_path: Path) -> None:
 async def kill_leaders(cluster: ScheduleCluster, until: float) -> list[float]:
     """Each leader, so long after its first entry; gives how long each failover took."""
     took = []
-    epoch = 0
+    leader, epoch, killed = await cluster.next_leader(0, within=60), cluster.epoch, 0.0
     while True:
-        killed = time.monotonic()
-        leader = await cluster.next_leader(epoch, within=60)
-        if epoch:
-            took.append(round(time.monotonic() - killed, 2))
-        epoch = cluster.epoch
         await asyncio.sleep(CALM)
         if time.time() > until:
             return took
-        again = cluster.leader()
-        if again is leader:
+        if cluster.leader() is leader:
             cluster.kill(leader)
+            killed = time.monotonic()
             asyncio.get_running_loop().call_later(AWAY, cluster.start, leader.name)
+        leader = await cluster.next_leader(epoch, within=60)
+        if killed:
+            took.append(round(time.monotonic() - killed, 2))
+        epoch, killed = cluster.epoch, 0.0
 
 
 def planted(cluster: ScheduleCluster, folder: Path) -> set[str]:
