@@ -738,6 +738,7 @@ class TestCode:
         desk.audited = False
         desk.pass_time(120)
         assert "abroad" in desk.clerk.due.broken
+        assert [event.job for event in desk.events(JobUnknown)] == ["abroad"]
         assert not desk.outcomes("abroad")
         assert len(desk.outcomes("job")) == 12
         desk.give(Command("pause"))

@@ -59,6 +59,7 @@ from tenure.plugins.scheduler.records import (
 )
 from tenure.plugins.scheduler.registry import Registry
 from tenure.plugins.scheduler.state import ScheduleMachine
+from tenure.plugins.scheduler.telling import telling
 from tenure.plugins.scheduler.timetable import timetable_of
 from tenure.plugins.scheduler.wire import ADD, PAUSE, RESUME, Batch, Command, read_batch
 
@@ -208,6 +209,7 @@ class ScheduleClerk:
         self._begin_retries()
         self._begin_waiting()
         self._clear_finished()
+        self._report_broken()
         if not self._events:
             return None
         self._uncommitted = True
@@ -221,7 +223,8 @@ class ScheduleClerk:
             self._begin(start)
         self._on_entry(entry)
         for event in events:
-            self._tell(event)
+            if (news := telling(event, self.machine)) is not None:
+                self._emit(news)
         for start in starts:
             self._emit(
                 told.RunFired(start.job.id, start.run, start.scheduled_ms, start.token, start.epoch, start.attempt)
@@ -267,6 +270,12 @@ class ScheduleClerk:
             self._reported.add(job.id)
             _log.warning("nothing of job %r is decided for now: %s", job.id, reason)
             self._emit(told.JobUnknown(job.id, reason))
+
+    def _report_broken(self) -> None:
+        for job, reason in self.due.broken.items():
+            if job not in self._reported:
+                self._reported.add(job)
+                self._emit(told.JobUnknown(job, reason))
 
     # What became of runs
 
@@ -585,37 +594,6 @@ class ScheduleClerk:
         finished.sort(key=lambda state: state.decided_ms)
         for state in finished[: max(0, len(finished) - MAX_FINISHED)]:
             self._remove(state.job.id, "finished")
-
-    # Telling
-
-    def _tell(self, event: Event) -> None:
-        match event:
-            case Succeeded(number):
-                record = self.machine.history.get(number)
-                if record is not None:
-                    self._emit(
-                        told.RunFinished(record.job, record.run, record.scheduled_ms, record.token, record.attempts)
-                    )
-            case Failed(number, error, retry_ms):
-                record = self.machine.open.get(number) or self.machine.history.get(number)
-                if record is not None:
-                    self._emit(
-                        told.RunFailed(record.job, record.run, record.scheduled_ms, record.token, error, retry_ms)
-                    )
-            case CutShort(number, again):
-                record = self.machine.open.get(number) or self.machine.history.get(number)
-                if record is not None:
-                    interruptions = record.interruptions
-                    self._emit(told.RunInterrupted(record.job, record.run, record.scheduled_ms, again, interruptions))
-            case Passed(outcome=Outcome.SKIPPED_OVERLAP):
-                run = run_name(event.job, event.scheduled_ms, event.manual)
-                self._emit(told.OccurrenceSkipped(event.job, run, event.scheduled_ms))
-            case Passed():
-                self._emit(
-                    told.OccurrencesMissed(
-                        event.job, event.outcome.value, event.scheduled_ms, event.last_ms, event.count
-                    )
-                )
 
 
 def _in_code(job: str) -> str:
