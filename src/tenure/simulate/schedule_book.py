@@ -30,6 +30,9 @@ from tenure.plugins.scheduler.records import (
 )
 from tenure.simulate.schedule_rules import DOUBT_MS, Decision, Report, check_misfires, first_after, instants, jitter
 
+LATE_MS = 4000
+"""In calm: two entries a second are written, of what the store's clock has certainly reached."""
+
 
 class Code(msgspec.Struct):
     """What the code of one host has: functions, and jobs that it may declare."""
@@ -67,7 +70,7 @@ class Booked:
         self.decided = decided
         self.paused = False
         self.since = since
-        """The store's clock when it was added."""
+        """The store's clock when it was last defined, or resumed."""
         self.decisions: list[Decision] = []
         """Of the entry that is being read."""
         self.crowded = False
@@ -138,6 +141,10 @@ class Book:
         self.last = 0
         self.counts: Counter[str] = Counter()
         self.manuals: set[str] = set()
+        self.calm_ms = 2**62
+        """The store's clock when trouble was over: from then on everything is on time."""
+        self.roomy = True
+        """A leader runs as many at once as there are."""
         self.on_end: Callable[[Ran, Succeeded | Failed, Moment], None] = lambda ran, event, moment: None
         self._report = report
         self._code = code
@@ -145,12 +152,14 @@ class Book:
         self._latest: dict[str, Finished] = {}
         """By job: what was decided last, if that was passed over."""
         self._moment = Moment(0, 0, 0, 0, "")
+        self._term_ms = 0
         self._changed: set[str] = set()
         """Jobs that this entry changes: before that all of their instants are decided, jitter or not."""
 
     # Entries
 
-    def begin_term(self) -> None:
+    def begin_term(self, true_ms: int) -> None:
+        self._term_ms = true_ms
         for ran in self.open():
             if ran.state is State.RUNNING:
                 ran.state = State.CUT_SHORT
@@ -216,7 +225,7 @@ class Book:
                 if ran.state is State.CUT_SHORT:
                     self._report("forgotten", f"{ran.name} was cut short, and entry {moment.seq} does not decide on it")
             booked = self.jobs.get(job)
-            if not waiting or booked is None:
+            if not waiting or booked is None or not self.roomy:
                 continue
             limit = booked.job.max_running if booked.job.overlap is Overlap.ALLOW else 1
             ready = [ran for ran in mine.values() if ran.state is State.WAITING and self._may_run(booked, ran.manual)]
@@ -257,6 +266,9 @@ class Book:
             self._report("undeclared", f"{where} is decided by {moment.worker}, which does not have it")
         booked.decisions.append(decision)
         self.counts["decided"] += count
+        late_ms = moment.true_ms - (first + job.jitter_ms)
+        if late_ms > LATE_MS and first > max(self.calm_ms, self._term_ms, booked.since) and not changed:
+            self._report("late", f"{where} is decided {late_ms / 1000:.1f} s after its time, and all is well")
 
     def _fired(self, event: Fired) -> None:
         moment = self._moment
@@ -448,6 +460,7 @@ class Book:
         if before.overlap is Overlap.ALLOW or job.overlap is Overlap.ALLOW:
             booked.crowded = True
         booked.job, booked.anchor, booked.decided = job, event.anchor_ms, event.decided_ms
+        booked.since = moment.true_ms
 
     def _redefined(self, booked: Booked, event: Defined) -> None:
         """All of the old timetable up to an instant that is about now, and the new one from there."""

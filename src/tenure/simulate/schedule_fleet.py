@@ -103,9 +103,11 @@ class ScheduleStage(Stage):
             give_up_after=15.0,
         )
         self.idle_budget = random.choice([720.0, 3600.0])
+        self.max_runs = Random(f"{cluster.world.seed}/max runs").choice([1000, 1000, 4])
         self.drawer = Drawer(random)
         self.code = self._draw_code()
         self.judge = Judge(cluster, checkers, NAME, QUEUE, self.code)
+        self.judge.book.roomy = self.max_runs >= 1000
         self.plugins: dict[str, SchedulerPlugin] = {}
         self.queues: dict[str, S3QueuePlugin] = {}
         self._lives: Counter[str] = Counter()
@@ -170,7 +172,9 @@ class ScheduleStage(Stage):
         queue.attach(Home(self.cluster, worker.host, worker.service), QUEUE)
         if random.random() < 0.5:
             home.plugins[S3QueuePlugin.slug, QUEUE] = queue  # otherwise it opens one that only produces
-        plugin = SchedulerPlugin(ledger=self.ledger, shutdown_timeout=2.0, idle_budget=self.idle_budget)
+        plugin = SchedulerPlugin(
+            ledger=self.ledger, shutdown_timeout=2.0, idle_budget=self.idle_budget, max_runs=self.max_runs
+        )
         plugin.attach(home, NAME)
         self._declare(plugin, worker.host, random)
         self.plugins[worker.name], self.queues[worker.name] = plugin, queue
@@ -229,12 +233,12 @@ class ScheduleStage(Stage):
         added = self._names[-8:]
         known = [*added, "often", "minutely", "mailed", "job-0", "job-1", "deployed", RARE]
         if what < 0.25 or not added:
-            id = f"{host.name}-{len(self._names)}" if random.random() < 0.9 or not added else random.choice(added)
+            id = f"{host.name}-{len(self._names)}" if random.random() < 0.85 or not added else random.choice(known)
             await self._add(plugin, id, random, drawer)
         elif what < 0.45:
-            await self._update(plugin, random.choice(added), random, drawer)
+            await self._update(plugin, random.choice(added if random.random() < 0.9 else known), random, drawer)
         elif what < 0.55:
-            id = random.choice(added)
+            id = random.choice(added if random.random() < 0.8 else known)
             await self._call("remove", id, "", random, lambda **how: plugin.remove(id, **how))
         elif what < 0.7:
             job = random.choice([None, *known]) if random.random() < 0.9 else "none"
@@ -247,8 +251,16 @@ class ScheduleStage(Stage):
         elif what < 0.75:
             job = random.choice([None, *known])
             await self._call("resume", job or "", "", random, lambda **how: plugin.resume(job, **how))
+        elif what < 0.8:
+            await self._look_at(plugin, random.choice([None, *known]))
         else:
             await self._run_now(plugin, random.choice(known), random)
+
+    async def _look_at(self, plugin: SchedulerPlugin, id: str | None) -> None:
+        try:
+            self.judge.looked(await plugin.history(id, 50))
+        except (StoreError, TenureError):
+            self._count("look in vain")
 
     def _mark(self) -> int:
         self._marks += 1
@@ -266,7 +278,10 @@ class ScheduleStage(Stage):
         options, mark = self._target({**options, "enabled": random.random() < 0.95, "history": 100})
         schedule = drawer.schedule(self.judge.store_ms())
         self._names.append(id)
-        await self._call("add", id, mark, random, lambda **how: plugin.add(id, schedule, **options, **how))
+        replace = random.random() < 0.5
+        await self._call(
+            "add", id, mark, random, lambda **how: plugin.add(id, schedule, replace=replace, **options, **how)
+        )
 
     async def _update(self, plugin: SchedulerPlugin, id: str, random: Random, drawer: Drawer) -> None:
         options = drawer.options()
@@ -320,7 +335,7 @@ class ScheduleStage(Stage):
 
     def conclude(self) -> None:
         world, judge, checkers = self.cluster.world, self.judge, self.checkers
-        mark_ms = judge.store_ms()
+        mark_ms = judge.book.calm_ms = judge.store_ms()
         # Those that wait for one another, each tried again and again.
         end = world.now + 8 * (LONGEST + 20.0)
         while world.now < end and not checkers.violations and (self._unfinished(mark_ms) or judge.stale()):

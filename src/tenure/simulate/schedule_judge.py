@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.ledger.layout import ledger_folder, parse_inbox_key, parse_number
 from tenure.ledger.records import Kind
 from tenure.plugins.queue import S3QueuePlugin
-from tenure.plugins.scheduler import Run, SchedulerPlugin
+from tenure.plugins.scheduler import OccurrenceRecord, Run, SchedulerPlugin
 from tenure.plugins.scheduler.job import Job, Origin, encode_job
 from tenure.plugins.scheduler.records import (
     Defined,
@@ -52,6 +53,8 @@ _STALE_AFTER = 10.0
 _TIMER_TOLERANCE = 0.9
 """Clocks of hosts run up to nine percent fast."""
 REMOVED_JOBS_RECORDS = 100
+
+_RAN = ("fired", "failed", "interrupted")
 
 _batch = msgspec.json.Decoder(Batch)
 
@@ -159,7 +162,7 @@ class Judge:
             self.counts["void entries"] += 1
         else:
             if entry.epoch > self._highest_epoch or entry.kind is Kind.TERM:
-                self.book.begin_term()
+                self.book.begin_term(self.store_ms(write.at))
             self._highest_epoch = entry.epoch
             self._enter(entry, write)
 
@@ -271,7 +274,7 @@ class Judge:
             return  # one may have been refused because of the other
         match command.op:
             case "add":
-                right = job is not None
+                right = job is not None and (not command.replace or job.origin is Origin.CODE)
             case "update":
                 right = job is None or job.origin is Origin.CODE
             case "remove":
@@ -296,6 +299,18 @@ class Judge:
     def turned_down(self, op: str, job: str, mark: str = "") -> None:
         if self._refused[op, job, mark] < 1:
             self._report("command", f"{op} of {job} ({mark}) was refused, and no entry says so")
+
+    def looked(self, records: Sequence[OccurrenceRecord]) -> None:
+        """Somebody has read what became of occurrences: as it is now, or was a little before."""
+        for record in records:
+            ran = self.book.by_name.get(record.run)
+            if record.outcome in _RAN and ran is None:
+                self._report("history", f"{record} never fired")
+            elif ran is not None and record.state == "done" and ran.outcome.value != record.outcome:
+                self._report("history", f"{record} is {ran.outcome.value}")
+            elif ran is not None and len(ran.tokens) < record.attempts:
+                self._report("history", f"{record} has the tokens {ran.tokens}")
+        self.counts["looks"] += 1
 
     # Told by the functions
 
@@ -347,6 +362,10 @@ class Judge:
             self._report("leader", f"{ran.name} of {ran.workers[-1]} is ended by {moment.worker} in entry {moment.seq}")
         self._unrecorded.pop((ran.number, ran.token), None)
         if ran.sends:
+            if isinstance(event, Failed):
+                self._report("not run", f"{ran.name} is given up on by entry {moment.seq}: {event.error}")
+            elif self._key(ran) not in self.post.posted:
+                self._report("message", f"{ran.name} was sent by entry {moment.seq}, and nothing is in the inbox")
             return
         how = self._ended.get((ran.number, ran.token), "")
         if isinstance(event, Succeeded):
@@ -393,11 +412,15 @@ class Judge:
         self._check_messages()
         self._compare(state)
 
+    def _key(self, ran: Ran) -> str:
+        """What a queue remembers of the deduplication key of an occurrence."""
+        return hashlib.blake2b(f"{self._name}/{ran.name}".encode(), digest_size=16).hexdigest()
+
     def _check_messages(self) -> None:
         known = set()
         ripe_ms = self.store_ms(self._cluster.world.now - _STALE_AFTER)
         for ran in self.book.runs.values():
-            key = hashlib.blake2b(f"{self._name}/{ran.name}".encode(), digest_size=16).hexdigest()
+            key = self._key(ran)
             known.add(key)
             found, headers = self.post.messages[key], self.post.headers.get(key, {})
             if found > 1:

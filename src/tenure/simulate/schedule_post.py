@@ -11,7 +11,7 @@ from tenure.ledger import LogEntry
 from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.ledger.layout import parse_number
 from tenure.plugins.queue.records import Work
-from tenure.plugins.queue.wire import Segment
+from tenure.plugins.queue.wire import Segment, read_header
 from tenure.testing.bucket import Write
 
 _work = msgspec.json.Decoder(Work)
@@ -26,6 +26,8 @@ class Post:
         """By what is remembered of their deduplication keys ..."""
         self.headers: dict[str, dict[str, str]] = {}
         """... and what the last one says of itself."""
+        self.posted: set[str] = set()
+        """The same of what lay in the inbox at some time."""
         self.duplicates = 0
         self._segments: dict[str, bytes] = {}
         self._entries: set[int] = set()
@@ -41,6 +43,8 @@ class Post:
                 self._posted.pop(key, None)
             else:
                 self._posted.setdefault(key, write.at)
+                header, _ = read_header(write.new)
+                self.posted.update(span.options.dedup for span in header.spans)
         elif key.startswith("seg/") and write.new is not None:
             self._segments.setdefault(key.removeprefix("seg/"), write.new)
         elif key.startswith("log/") and write.new is not None:

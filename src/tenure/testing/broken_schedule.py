@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,9 @@ from tenure.ledger import Stamp
 from tenure.ledger.leader import Item, Situation
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.scheduler.calls import Calls
-from tenure.plugins.scheduler.clerk import End, ScheduleClerk
+from tenure.plugins.scheduler.clerk import End, ScheduleClerk, Start
 from tenure.plugins.scheduler.due import Course, Due
-from tenure.plugins.scheduler.job import Job
+from tenure.plugins.scheduler.job import Job, QueueTarget
 from tenure.plugins.scheduler.leading import ScheduleLeading
 from tenure.plugins.scheduler.records import CutShort, Defined, Fired, JobState, Occurrence, Resumed
 from tenure.plugins.scheduler.registry import Registry
@@ -285,6 +286,41 @@ def _endless_retries() -> list[Patch]:
     return [(ScheduleClerk, "_retry_ms", again)]
 
 
+def _drops_messages() -> list[Patch]:
+    def once_only(self: ScheduleClerk) -> None:
+        for number in list(self.machine.cut_short):
+            occurrence = self.machine.open[number]
+            state = self.machine.jobs.get(occurrence.job)
+            again = state is not None and not isinstance(state.job.target, QueueTarget)
+            self._enact(CutShort(number, again=again))
+
+    return [(ScheduleClerk, "_take_cut_short", once_only)]
+
+
+def _sends_afterwards() -> list[Patch]:
+    send = Runs._send
+
+    async def hasty(self: Runs, start: Start, target: QueueTarget) -> None:
+        asyncio.get_running_loop().create_task(send(self, start, target)).add_done_callback(_retrieved)
+
+    return [(Runs, "_send", hasty)]
+
+
+def _refusals_unheard() -> list[Patch]:
+    give = Calls.give
+
+    async def content(self: Calls, command: Command, timeout: float | None) -> str | None:
+        await give(self, command, timeout)
+        return None
+
+    return [(Calls, "give", content)]
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 SCHEDULE_VARIANTS = (
     Variant("dedup-without-time", "the messages of all occurrences of a job are one", _dedup_without_time),
     Variant("dedup-by-token", "a message that is sent again is another one", _dedup_by_token),
@@ -312,5 +348,8 @@ SCHEDULE_VARIANTS = (
     Variant("ends-well-anyway", "whatever fails is recorded as a success", _ends_well_anyway),
     Variant("answers-before-decided", "a command returns before the leader has followed it", _answers_before_decided),
     Variant("no-timeouts", "a run may take as long as it likes", _no_timeouts),
+    Variant("drops-messages", "a message is not sent again if its leader was cut short", _drops_messages),
+    Variant("sends-afterwards", "a message counts as sent before the queue has it", _sends_afterwards),
+    Variant("refusals-unheard", "who gave a command is not told that it was refused", _refusals_unheard),
     Variant("endless-retries", "what fails is tried again without end", _endless_retries),
 )
