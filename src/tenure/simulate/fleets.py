@@ -91,7 +91,7 @@ FLEETS = {
                     *("decided", "fired", "begun", "succeeded", "failed", "retried", "timed out", "left behind"),
                     *("coalesced", "missed-window", "skipped-overlap", "queued", "by hand", "declared", "undeclared"),
                     *("interrupted", "rerun", "abandoned", "sent again", "ghosts", "snapshots", "trimmed", "refused"),
-                    *("messages", "messages dropped as duplicates", "void entries", "call not answered"),
+                    *("messages", "messages dropped as duplicates", "call not answered", "looks"),
                     *(f"command {op}" for op in ("add", "update", "remove", "pause", "resume", "run-now")),
                 )
             ),
