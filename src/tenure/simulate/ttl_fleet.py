@@ -18,11 +18,11 @@ from tenure.errors import Conflict, CoordinationError, InvalidRecord, RecordNotF
 from tenure.ledger import LedgerConfig
 from tenure.plugins.ttl import Expired, OnExpire, TTLPlugin
 from tenure.simulate.seed import Plan, SeedResult
-from tenure.simulate.stage import LATE_SECONDS, STEP, Home, Stage, run_stage
+from tenure.simulate.stage import CALM, LATE_SECONDS, STEP, Home, Stage, run_stage
 from tenure.simulate.ttl_judge import ACT, Judge
 from tenure.simulate.ttl_rules import Act, Rule, Told, iso
 from tenure.store import Outcome, Rejected, Version
-from tenure.testing.bucket import SimulatedStore, _Request
+from tenure.testing.bucket import SimulatedStore, Write, _Request
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
@@ -31,6 +31,8 @@ GIVEN_IDS = 5
 """That come back after they were deleted, in each resource."""
 QUARANTINE = 64.0
 """A quarter of it a write may take to be sent, and the rest must be longer than the latest landing."""
+STRUCK = {"entry": 0.007, "record": 0.003}
+"""Of the writes of index entries and records, so many are their process's last for a while."""
 ARCHIVE = "archived"
 _STRATEGIES = ("hard-delete", "soft-delete", "archive", "callback")
 _DOUBT = 1.6
@@ -129,6 +131,44 @@ class Life(msgspec.Struct, dict=True):
     over: bool = False
 
 
+class Strikes:
+    """Processes that are killed, or stand still, at the very moment at which a write of theirs has landed: between the
+    index entry and its record, between a decision and what follows from it, before they hear of it."""
+
+    def __init__(self, stage: TtlStage) -> None:
+        self._stage = stage
+        self._random = Random(f"{stage.cluster.world.seed}/ttl strikes")
+        stage.cluster.bucket.watchers.append(self._written)
+
+    def _written(self, write: Write) -> None:
+        stage, random = self._stage, self._random
+        what = "entry" if "/due/" in write.key else "record" if write.key.startswith("resource=") else None
+        if what is None or random.random() > STRUCK[what] or write.host not in stage.cluster.workers:
+            return
+        world, worker = stage.cluster.world, stage.cluster.workers[write.host]
+        host = worker.host
+        if world.now >= stage.stops_at or not host.alive or host.frozen:
+            return
+        how = random.choice(["killed", "stopped", "stopped for long"])
+        seconds = random.uniform(5.0, 110.0) if how == "stopped for long" else random.uniform(0.2, 5.0)
+        stage.judge.counts[f"{how} when its {what} had landed"] += 1
+
+        def strike() -> None:
+            if not host.alive:
+                return
+            if how != "killed":
+                host.freeze(min(seconds, stage.stops_at + CALM - world.now))
+                return
+            host.crash()
+            world.call_at(min(world.now + seconds, stage.stops_at), start)
+
+        def start() -> None:
+            if not worker.host.alive:
+                worker.start()
+
+        world.call_at(world.now, strike)
+
+
 class TtlStage(Stage):
     """One fleet, its resources, and the judge."""
 
@@ -149,6 +189,7 @@ class TtlStage(Stage):
             send_timeout=5.0,
             give_up_after=15.0,
         )
+        Strikes(self)
         self._lives: dict[str, Life] = {}
         self._births: Counter[str] = Counter()
         self._numbers = 0

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from tenure.database import resource as resource_module
+from tenure.database import writing as writing_module
 from tenure.database.expiry import Pending
 from tenure.database.ids import key_of
 from tenure.database.records import Envelope, encode
 from tenure.database.resource import Resource
 from tenure.database.writing import Found, Written
-from tenure.errors import StoreError, WriteUnknown
+from tenure.errors import StoreError
 from tenure.plugins.ttl import expiring as expiring_module
 from tenure.plugins.ttl import sweep as sweep_module
 from tenure.plugins.ttl.clerk import TTLClerk
@@ -28,6 +29,7 @@ from tenure.plugins.ttl.leading import TTLLeading
 from tenure.plugins.ttl.records import Counts
 from tenure.plugins.ttl.rules import Now, Rules
 from tenure.plugins.ttl.settings import OnExpire
+from tenure.store import Applied, Attempt, Rejected
 from tenure.testing.broken import Patch, Variant
 
 
@@ -155,15 +157,18 @@ def _decided_is_done() -> list[Patch]:
 
 
 def _unknown_is_done() -> list[Patch]:
-    expire = Deed.expire
+    async def hopeful(self: Resource[Any], found: Found, **changes: Any) -> Written | None:
+        def draft(write_id: str) -> Envelope:
+            return found.envelope.followed_by(write_id, self._now(), **changes)
 
-    async def hopeful(self: Deed, *arguments: Any) -> Found | Done:
-        try:
-            return await expire(self, *arguments)
-        except WriteUnknown:
-            return Done.DONE
+        drafts = writing_module._Drafts(draft)
+        attempt = Attempt(key_of(self.name, found.envelope.id), found.version)
+        outcome = await self._writer._send(attempt, drafts)
+        if isinstance(outcome, Rejected):
+            return None
+        return Written(drafts.last, outcome.version if isinstance(outcome, Applied) else None)
 
-    return [(Deed, "expire", hopeful)]
+    return [(Resource, "swap", hopeful)]
 
 
 def _lost_is_done() -> list[Patch]:
@@ -184,6 +189,40 @@ def _spends_what_is_under_way() -> list[Patch]:
         close(self)
 
     return [(TTLCover, "close", hasty)]
+
+
+def _spends_the_former_first() -> list[Patch]:
+    prepare = TTLCover.prepare
+
+    async def hasty(self: TTLCover, base: Envelope | None, *arguments: Any) -> dict[str, Any]:
+        reserved = await prepare(self, base, *arguments)
+        if self._former and self._former != self._name:
+            self._guard.index.spend(self._former, self._id)
+        return reserved
+
+    return [(TTLCover, "prepare", hasty)]
+
+
+def _sends_however_late() -> list[Patch]:
+    return [(TTLCover, "sending", lambda self: setattr(self, "_undecided", True))]
+
+
+def _calls_first() -> list[Patch]:
+    expire = Deed.expire
+
+    async def hasty(self: Deed, found: Found, stem: str, judgement: Judgement, *arguments: Any) -> Any:
+        if self._rules.settings.on_expire is not OnExpire.CALLBACK:
+            return await expire(self, found, stem, judgement, *arguments)
+        envelope = found.envelope
+        pending = Pending(
+            how="callback", data=envelope.data, version=envelope.version, write=envelope.write_id, at=judgement.at_ms
+        )
+        return Call(envelope.id, stem, found, pending)
+
+    async def clear(self: Deed, id: str, stem: str, found: Found) -> bool:
+        return await self._resource.swap(found, deleted=True, data={}, reserved={}) is not None
+
+    return [(Deed, "expire", hasty), (Deed, "clear", clear)]
 
 
 def _token_of_the_attempt() -> list[Patch]:
@@ -214,5 +253,10 @@ TTL_VARIANTS = (
     Variant("unknown-is-done", "a swap without an answer counts as done", _unknown_is_done),
     Variant("lost-is-done", "a record that somebody else wrote first is not judged again", _lost_is_done),
     Variant("spends-under-way", "a writer that got no answer takes its index entry back", _spends_what_is_under_way),
+    Variant(
+        "spends-the-former-first", "the old index entry goes before the new record has landed", _spends_the_former_first
+    ),
+    Variant("sends-however-late", "a record is sent however long ago its index entry was written", _sends_however_late),
+    Variant("calls-first", "a callback is called before it is decided that its record has expired", _calls_first),
     Variant("token-of-the-attempt", "the token of a callback counts its attempts", _token_of_the_attempt),
 )
