@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -72,6 +73,19 @@ class TestLeading:
             assert len(ran.runs) == len(rig.fired())
             assert leader.machine.totals.succeeded >= len(ran.runs) - 40
             assert len(rig.entries) <= 2 * 62 + 10, "about two entries a second, however many jobs there are"
+
+    def test_a_look_makes_nothing_that_is_due_wait_longer(self) -> None:
+        """Something is due all the time: entries are half a second apart, also after one that had a look."""
+        with Rig() as rig:
+            first = datetime.fromtimestamp(START_MS / 1000, UTC)
+            starts = [first + timedelta(seconds=number / 10) for number in range(100)]
+            jobs = [declared(f"job{n}", every(10), start=start) for n, start in enumerate(starts)]
+            rig.lead(Ran(rig).registry(*jobs))
+            rig.run(90.0)
+            times = [time for time, _ in rig.entries if time > 20]
+            gaps = [later - earlier for earlier, later in pairwise(times)]
+            assert max(gaps) < 0.65, "an entry, its request, and what is due next"
+            assert len(times) <= 2 * 70 + 70 / 5 + 5
 
     def test_an_idle_schedule_costs_its_looks_alone(self) -> None:
         with Rig() as rig:

@@ -127,6 +127,16 @@ class TestFunctions:
         assert run.payload == {"x": 1}
         assert not run.manual
 
+    async def test_what_a_run_does_to_its_payload_changes_no_definition(self) -> None:
+        async def spoil(run: Run) -> None:
+            run.payload["x"].append(2)
+
+        job = job_from("job", every(1), function="f", payload={"x": [1]})
+        async with stage(spoil) as on:
+            on.runs.begin(Start(1, job, SCHEDULED_MS, 7, 4, 1, ""))
+            assert (await on.end()).error is None
+        assert job == job_from("job", every(1), function="f", payload={"x": [1]})
+
     async def test_one_without_parameters_is_called_without(self) -> None:
         called = []
 

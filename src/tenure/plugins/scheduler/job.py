@@ -122,7 +122,7 @@ class Origin(enum.Enum):
     """Added at run time: it is what is stored, until somebody changes it."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, rename="camel"):
     """Milliseconds. Every bound is in `_DURATIONS` and `_COUNTS`, and in the types that the bucket's data must fit."""
 
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_CHARACTERS)]

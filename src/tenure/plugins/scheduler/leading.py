@@ -192,7 +192,7 @@ class ScheduleLeading(LedgerLeading[ScheduleClerk]):
         self._ended_at = self._clock.read() if clerk.has_ends else None  # while it was written
         if tick.entry is not None and not tick.folded:  # who gives a command waits for it
             self._until_tokens(0.0)
-            self._tokens = max(-1.0, self._tokens - 1.0)
+            self._tokens = max(0.0, self._tokens - 1.0)  # a look that wrote as well makes nothing wait longer
         if not looked:
             return
         self._looked, self._more = self._clock.read(), tick.more

@@ -5,6 +5,9 @@ its own instead (`manual`). Within the log each has a number, by which later eve
 
 Every entry holds its events in the order in which they were decided. They are applied one by one, by the leader while
 it decides and by everybody else when they read them: so there is one way for the state to change.
+
+What there may be a hundred thousand of is plain data without cycles: it is kept from Python's garbage collection
+(`gc=False`), which would otherwise walk through all of it, and hold up the loop.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ class State(enum.Enum):
     DONE = "done"
 
 
-class Occurrence(msgspec.Struct, omit_defaults=True, rename="camel"):
+class Occurrence(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     """The one record of an occurrence, or of several in a row that were passed over for the same reason."""
 
     number: int
@@ -98,7 +101,7 @@ def run_name(job: str, scheduled_ms: int, manual: str = "") -> str:
     return f"{job}#{manual}" if manual else f"{job}@{scheduled_ms}"
 
 
-class JobState(msgspec.Struct, omit_defaults=True, rename="camel"):
+class JobState(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     """A job, and where it stands."""
 
     job: Job

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import inspect
 import logging
 import threading
@@ -164,7 +165,7 @@ class Runs:
             token=start.token,
             epoch=start.epoch,
             attempt=start.attempt,
-            payload=payload,
+            payload=copy.deepcopy(payload),  # it is the definition's: what a run does to its own changes nothing there
             manual=bool(start.manual),
             remaining=remaining,
         )

@@ -76,7 +76,7 @@ class Dst(enum.Enum):
     """A time that does not exist fires right after the gap; a time that comes twice fires twice."""
 
 
-class Cron(msgspec.Struct, frozen=True, tag="cron", tag_field="kind", omit_defaults=True):
+class Cron(msgspec.Struct, frozen=True, gc=False, tag="cron", tag_field="kind", omit_defaults=True):
     """Made by `cron(...)`."""
 
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_CRON_CHARACTERS)]
@@ -84,13 +84,13 @@ class Cron(msgspec.Struct, frozen=True, tag="cron", tag_field="kind", omit_defau
     dst: Dst = Dst.ONCE
 
 
-class Every(msgspec.Struct, frozen=True, tag="every", tag_field="kind", rename="camel"):
+class Every(msgspec.Struct, frozen=True, gc=False, tag="every", tag_field="kind", rename="camel"):
     """Made by `every(...)`."""
 
     period_ms: Annotated[int, msgspec.Meta(ge=SHORTEST_PERIOD_MS, le=LONGEST_PERIOD_MS)]
 
 
-class At(msgspec.Struct, frozen=True, tag="at", tag_field="kind", rename="camel"):
+class At(msgspec.Struct, frozen=True, gc=False, tag="at", tag_field="kind", rename="camel"):
     """Made by `at(...)`."""
 
     at_ms: Instant

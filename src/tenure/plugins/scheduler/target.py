@@ -26,7 +26,7 @@ MAX_CWD_CHARACTERS = 4096
 LONGEST_TERMINATE_MS = 3_600_000
 
 
-class FunctionTarget(msgspec.Struct, frozen=True, tag="function", tag_field="kind", omit_defaults=True):
+class FunctionTarget(msgspec.Struct, frozen=True, gc=False, tag="function", tag_field="kind", omit_defaults=True):
     """A function that is registered under this name in the process that leads."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_FUNCTION_CHARACTERS)]
