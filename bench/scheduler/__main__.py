@@ -1,6 +1,7 @@
 """`make bench-scheduler`: the scheduler on a directory store, one process leading, beside APScheduler 3.
 
-Every subject is a process of its own, one after the other, with the same jobs. Lateness is from the instant that a job
+Every subject is a process of its own, with the same jobs, and all are measured at the same time: each has the same
+machine, whatever else that does, and together they take a fraction of one core. Lateness is from the instant that a job
 was due to the first line of its function, by the machine's wall clock. A tick is a decision on what is due: ours writes
 an entry of the log before anything runs, at most about two a second; APScheduler wakes for every instant. CPU is that
 of the whole process, heartbeats and the jobs themselves included. The longest gap of a 5 ms ticker on the same event
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -72,16 +73,23 @@ def command_of(name: str, part: str, home: Path, plan: Plan) -> tuple[list[str],
     return [*program, json.dumps(options)], {"PYTHONPATH": path}
 
 
-def measure(name: str, part: str, home: Path, plan: Plan) -> dict[str, Any]:
-    home.mkdir(parents=True)
-    command, env = command_of(name, part, home, plan)
-    load = os.getloadavg()[0]
-    node = Node(command, home / "log", env)
+def measure(names: Sequence[str], part: str, home: Path, plan: Plan) -> dict[str, dict[str, Any]]:
+    """Of all subjects at the same time, so that each has the same machine; they are started one after the other."""
+    nodes: dict[str, Node] = {}
     try:
-        raw = node.answer(120 + 2 * (plan.seconds + plan.cpu_seconds))
+        for name in names:
+            (home / name).mkdir(parents=True)
+            command, env = command_of(name, part, home / name, plan)
+            nodes[name] = Node(command, home / name / "log", env)
+            nodes[name].answer(300)
+        load = os.getloadavg()[0]
+        for node in nodes.values():
+            node.tell(go=True)
+        rows = {name: row_of(node.answer(120 + 2 * (plan.seconds + plan.cpu_seconds))) for name, node in nodes.items()}
     finally:
-        node.end()
-    return {**row_of(raw), "load": [round(load, 2), round(os.getloadavg()[0], 2)]}
+        for node in nodes.values():
+            node.end()
+    return {name: {**row, "load": [round(load, 2), round(os.getloadavg()[0], 2)]} for name, row in rows.items()}
 
 
 def version_of(name: str) -> dict[str, str]:
@@ -97,16 +105,12 @@ def version_of(name: str) -> dict[str, str]:
     return found
 
 
-def subject_of(name: str, home: Path, plan: Plan, tell: Callable[[str], None]) -> dict[str, Any]:
-    found: dict[str, Any] = {"subject": TITLES[name], "settings": SETTINGS[name], "versions": version_of(name)}
-    for part in ("many", "busy"):
-        found[part] = row = measure(name, part, home / name / part, plan)
-        late, start = row["lateness_ms"], row["start_seconds"]["all_next_fires_known"]
-        tell(
-            f"{TITLES[name]}, {part}: all known after {start:.2f} s, {row['runs']:,} runs, late by p50 "
-            f"{late['p50']} ms, p99 {late['p99']} ms, CPU {row['cpu']['share']:.1%}"
-        )
-    return found
+def told(name: str, part: str, row: dict[str, Any]) -> str:
+    late, start = row["lateness_ms"], row["start_seconds"]["all_next_fires_known"]
+    return (
+        f"{TITLES[name]}, {part}: all known after {start:.2f} s, {row['runs']:,} runs, late by p50 {late['p50']} ms, "
+        f"p99 {late['p99']} ms, CPU {row['cpu']['share']:.1%}"
+    )
 
 
 def main() -> None:
@@ -114,7 +118,6 @@ def main() -> None:
     options = parse()
     plan = plan_of(options)
     names = [name for name in SETTINGS if name in (options.only or SETTINGS)]
-    subjects: list[dict[str, Any]] = []
     left_out: list[str] = []
     began = time.monotonic()
 
@@ -122,13 +125,19 @@ def main() -> None:
         console.print(f"[dim]{time.monotonic() - began:6.0f} s[/] {what}", highlight=False)
 
     home = Path(tempfile.mkdtemp(prefix="bench-scheduler-"))
-    for name in names:
+    found: dict[str, dict[str, Any]] = {
+        name: {"subject": TITLES[name], "settings": SETTINGS[name], "versions": version_of(name)} for name in names
+    }
+    for part in ("many", "busy"):
         try:
-            subjects.append(subject_of(name, home, plan, tell))
-        except (RuntimeError, TimeoutError, OSError, subprocess.SubprocessError) as error:
-            # One subject that fails does not cost the others their figures.
-            left_out.append(f"{name}: {error}")
-            tell(f"{name} failed: {error}")
+            for name, row in measure(names, part, home / part, plan).items():
+                found[name][part] = row
+                tell(told(name, part, row))
+        except (RuntimeError, TimeoutError, OSError) as error:
+            # One part that fails does not cost the other its figures.
+            left_out.append(f"{part}: {error}")
+            tell(f"{part} failed: {error}")
+    subjects = list(found.values())
     show(subjects, asdict(plan), console)
     for reason in left_out:
         console.print(f"left out: {reason}", markup=False)

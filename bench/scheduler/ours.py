@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bench.scheduler.jobs import JobSpec, busy_jobs, many_jobs
-from bench.scheduler.watch import Watch, memory_bytes
+from bench.scheduler.watch import Watch, memory_bytes, told_to_go_on
 from tenure import CoordinatorConfig, Database, Run, SchedulerPlugin, cron, every
 from tenure.ledger import Item, LogEntry, Situation
 from tenure.plugins.scheduler.clerk import ScheduleClerk
@@ -81,6 +81,7 @@ async def measure(options: dict[str, Any]) -> dict[str, Any]:
         while not all_known(scheduler, len(jobs)):
             await asyncio.sleep(0.002)
         known = time.monotonic() - began
+        await told_to_go_on(started=known)
         await asyncio.sleep(options["settle"])
         found = await watch.window(jobs, options["seconds"], spent)
         cpu = await watch.cpu(options["cpu_seconds"], entries)

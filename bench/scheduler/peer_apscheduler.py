@@ -23,7 +23,7 @@ from sqlalchemy import create_engine, event  # type: ignore[import-not-found]
 
 from bench.scheduler import peer_apscheduler as this
 from bench.scheduler.jobs import JobSpec, busy_jobs, many_jobs
-from bench.scheduler.watch import Watch, memory_bytes
+from bench.scheduler.watch import Watch, memory_bytes, told_to_go_on
 
 BASE = datetime(2026, 1, 1, tzinfo=UTC)
 watch = Watch()
@@ -89,6 +89,7 @@ async def measure(options: dict[str, Any]) -> dict[str, Any]:
     declared = time.monotonic() - began
     scheduler.start()
     known = time.monotonic() - began
+    await told_to_go_on(started=known)
     await asyncio.sleep(options["settle"])
     found = await watch.window(jobs, options["seconds"], dict)
     cpu = await watch.cpu(options["cpu_seconds"], lambda: scheduler.ticks)

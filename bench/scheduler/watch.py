@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import math
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +78,12 @@ class Watch:
 
     def _periodic(self, low: float, high: float) -> int:
         return sum(is_periodic and low <= due < high for due, _, is_periodic in self.runs)
+
+
+async def told_to_go_on(**so_far: object) -> None:
+    """Say that it has started, and wait until the others have as well."""
+    print(json.dumps(so_far), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
 
 
 def between_instants() -> float:

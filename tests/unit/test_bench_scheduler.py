@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from bench.queue.obey import Node
-from bench.scheduler.__main__ import command_of
+from bench.scheduler.__main__ import measure
 from bench.scheduler.figures import kept, requests_of, row_of
 from bench.scheduler.jobs import ZONES, JobSpec, busy_jobs, expected, many_jobs
 from bench.scheduler.ours import declare
@@ -81,15 +79,7 @@ async def test_what_is_late_and_what_did_not_run_is_seen() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["many", "busy"])
 def test_our_side_can_be_measured(part: str, tmp_path: Path) -> None:
-    plan = Plan.quick()
-    command, env = command_of("tenure", part, tmp_path, plan)
-    assert command[0] == sys.executable
-    node = Node(command, tmp_path / "log", env)
-    try:
-        raw = node.answer(60)
-    finally:
-        node.end()
-    row = row_of(raw)
+    row = measure(["tenure"], part, tmp_path, Plan.quick())["tenure"]
     json.dumps(row)
     assert row["not_run"] == row["early"] == 0
     assert row["runs"] > 20
