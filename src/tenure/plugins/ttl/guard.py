@@ -95,6 +95,8 @@ class TTLCover:
         self, base: Envelope | None, data: dict[str, Any] | None, reserved: dict[str, Any]
     ) -> dict[str, Any]:
         held = self._held(base)
+        if self._entry is not None and held.entry == self._entry.stem:
+            self._landed, self._entry = self._entry, None  # an attempt that was said to be lost has landed after all
         self._former, self._name, self._needs_entry, self._copies = held.entry, "", False, 0
         if data is None:
             return reserved

@@ -80,8 +80,11 @@ async def _see_to(resource: Resource[Any], guard: TTLGuard, id: str, row: Entry,
         return False
     else:
         assert rules.ttl_ms is not None
-        stamped_ms = round(row.modified.timestamp() * 1000) + ROUNDED_MS
-        at_ms = kept.at if kept is not None and kept.at is not None else stamped_ms + rules.ttl_ms
+        at_ms = kept.at if kept is not None else None
+        if at_ms is None and row.version.matches(found.version):
+            at_ms = round(row.modified.timestamp() * 1000) + ROUNDED_MS + rules.ttl_ms
+        elif at_ms is None:
+            at_ms = rules.from_now(await guard.now())  # written since it was listed
         is_right = True
     if is_right and (at_ms is None or (is_named and not anew)):
         return False
