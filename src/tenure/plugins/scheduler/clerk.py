@@ -201,13 +201,12 @@ class ScheduleClerk:
         self._declare()
         self._take_ends()
         self._take_cut_short()
-        self._begin_waiting()
+        self._begin_ready()
         for item in items:
             for index, command in enumerate(item.content.commands):
                 self._follow(command, item, index)
         self._decide_due()
-        self._begin_retries()
-        self._begin_waiting()
+        self._begin_ready()
         self._clear_finished()
         self._report_broken()
         if not self._events:
@@ -316,42 +315,50 @@ class ScheduleClerk:
 
     # Beginning
 
-    def _begin_waiting(self) -> None:
-        machine = self.machine
-        for job in list(machine.waiting) if self._room > 0 else ():
-            state = machine.jobs[job]
-            if self._registry.unknown(state.job) is not None:
-                continue
-            open = list(machine.of(job))
-            busy = len(open) - machine.waiting[job]
-            limit = state.job.max_running if state.job.overlap is Overlap.ALLOW else 1
-            for occurrence in open:
-                if busy >= limit or self._room <= 0:
-                    break
-                if occurrence.state is State.WAITING and (occurrence.manual or machine.is_active(state)):
-                    self._enact(Begun(occurrence.number))
-                    self._starting(occurrence, state.job)
-                    busy += 1
-
-    def _begin_retries(self) -> None:
-        if self._held and self._room > 0:
-            for held in self._held:
-                heapq.heappush(self._retries, held)
-            self._held = []
+    def _begin_ready(self) -> None:
+        """What waits, and what is to be tried again: the oldest first, so that where there is little room each has its
+        turn."""
         while self._retries and self._retries[0][0] <= self._cut_ms:
-            retry = heapq.heappop(self._retries)
-            occurrence = self.machine.open.get(retry[1])
-            if occurrence is None or occurrence.state is not State.BACKING_OFF or occurrence.retry_ms != retry[0]:
+            self._held.append(heapq.heappop(self._retries))
+        if self._room <= 0:
+            return
+        ready = [(occurrence.number, occurrence) for occurrence in (*self._ready_again(), *self._ready_first())]
+        ready.sort(key=lambda each: each[0])
+        for number, occurrence in ready[: self._room]:
+            self._enact(Begun(number))
+            self._starting(occurrence, self.machine.jobs[occurrence.job].job)
+        self._held = [retry for retry in self._held if self.machine.open[retry[1]].state is State.BACKING_OFF]
+
+    def _ready_again(self) -> list[Occurrence]:
+        """Those of `_held` that may begin. What is out of date is dropped from there."""
+        held, self._held = self._held, []
+        found = []
+        for retry_ms, number in held:
+            occurrence = self.machine.open.get(number)
+            if occurrence is None or occurrence.state is not State.BACKING_OFF or occurrence.retry_ms != retry_ms:
                 continue
-            state = self.machine.jobs.get(occurrence.job)
-            if state is None:
+            self._held.append((retry_ms, number))
+            if self._may_begin(occurrence):
+                found.append(occurrence)
+        return found
+
+    def _ready_first(self) -> list[Occurrence]:
+        machine, found = self.machine, []
+        for job, waiting in machine.waiting.items():
+            definition = machine.jobs[job].job
+            busy = len(machine.open_of[job]) - waiting
+            limit = definition.max_running if definition.overlap is Overlap.ALLOW else 1
+            if busy >= limit or self._registry.unknown(definition) is not None:
                 continue
-            may = occurrence.manual or self.machine.is_active(state)
-            if self._room <= 0 or not may or self._registry.unknown(state.job) is not None:
-                self._held.append(retry)
-                continue
-            self._enact(Begun(occurrence.number))
-            self._starting(occurrence, state.job)
+            mine = [each for each in machine.of(job) if each.state is State.WAITING and self._may_begin(each)]
+            found += mine[: limit - busy]
+        return found
+
+    def _may_begin(self, occurrence: Occurrence) -> bool:
+        state = self.machine.jobs[occurrence.job]
+        if not occurrence.manual and not self.machine.is_active(state):
+            return False
+        return self._registry.unknown(state.job) is None
 
     def _starting(self, occurrence: Occurrence, job: Job) -> None:
         self._room -= 1

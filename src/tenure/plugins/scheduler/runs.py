@@ -133,8 +133,7 @@ class Runs:
 
     async def _outcome(self, start: Start) -> str | None:
         """`None` if it succeeded."""
-        if not self._lead.is_current():
-            raise RunFailed("the lease was over before it began")
+        self._check_lease()
         match start.job.target:
             case FunctionTarget(name, payload):
                 function = self._functions.get(name)
@@ -150,6 +149,11 @@ class Runs:
             case CommandTarget() as target:
                 await self._command(start, target)
         return None
+
+    def _check_lease(self) -> None:
+        """From any thread."""
+        if not self._lead.is_current():
+            raise RunFailed("the lease was over before it began")
 
     def _given(self, start: Start, payload: Any) -> Run:
         timeout, began, clock, lead = start.job.timeout_ms / 1000, self._clock.read(), self._clock, self._lead
@@ -175,6 +179,7 @@ class Runs:
 
         async def body() -> None:
             nonlocal leased
+            self._check_lease()  # here and now: there was time to sleep through the end of it
             result = function(run) if takes_context(function) else function()
             if inspect.iscoroutine(result):
                 leased = LeasedCoroutine(result, self._lead.holds)
@@ -212,6 +217,7 @@ class Runs:
         def body() -> None:
             value, error = None, None
             try:
+                self._check_lease()
                 value = context.run(called, lambda _: call(), None)
             except BaseException as raised:
                 error = raised

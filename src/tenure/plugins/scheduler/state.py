@@ -131,6 +131,7 @@ class ScheduleMachine:
             self.jobs[event.job.id] = JobState(
                 event.job, event.anchor_ms, event.decided_ms, added_ms=stamp.time_ms, changed_ms=stamp.time_ms
             )
+            self._forget(event.job)  # of one that had this id before
             return
         known.job, known.anchor_ms, known.decided_ms = event.job, event.anchor_ms, event.decided_ms
         known.revision += 1
