@@ -30,6 +30,7 @@ from tenure.plugins.scheduler.records import (
 )
 from tenure.simulate.schedule_rules import DOUBT_MS, Decision, Report, check_misfires, first_after, instants, jitter
 
+REMOVED_JOBS_RECORDS = 100
 LATE_MS = 4000
 """In calm: two entries a second are written, of what the store's clock has certainly reached."""
 
@@ -137,6 +138,8 @@ class Book:
         self.open_of: dict[str, dict[int, Ran]] = defaultdict(dict)
         self.over: dict[str, list[Finished]] = defaultdict(list)
         """By job, in the order in which they came to be over."""
+        self.kept: dict[str, int] = {}
+        """By job: how many records of it were kept at all times."""
         self.paused = False
         self.last = 0
         self.counts: Counter[str] = Counter()
@@ -436,6 +439,7 @@ class Book:
 
     def _defined(self, event: Defined) -> None:
         moment, job = self._moment, event.job
+        self.kept[job.id] = min(self.kept.get(job.id, REMOVED_JOBS_RECORDS), job.history)
         booked = self.jobs.get(job.id)
         if booked is None:
             decided = moment.time_ms

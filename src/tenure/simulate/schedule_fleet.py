@@ -108,8 +108,8 @@ class ScheduleStage(Stage):
         self.code = self._draw_code()
         self.judge = Judge(cluster, checkers, NAME, QUEUE, self.code)
         self.judge.book.roomy = self.max_runs >= 1000
-        self.plugins: dict[str, SchedulerPlugin] = {}
-        self.queues: dict[str, S3QueuePlugin] = {}
+        self._running: dict[str, tuple[Host, SchedulerPlugin, S3QueuePlugin]] = {}
+        """By worker: what has started, and in which process."""
         self._lives: Counter[str] = Counter()
         self._at_work: dict[str, object] = {}
         self._stopped: set[SchedulerPlugin] = set()
@@ -177,7 +177,6 @@ class ScheduleStage(Stage):
         )
         plugin.attach(home, NAME)
         self._declare(plugin, worker.host, random)
-        self.plugins[worker.name], self.queues[worker.name] = plugin, queue
         for each in (queue, plugin):
             while True:
                 try:
@@ -185,6 +184,7 @@ class ScheduleStage(Stage):
                     break
                 except (StoreError, CoordinationError):
                     await worker.host.clock.sleep(1.0)
+        self._running[worker.name] = (worker.host, plugin, queue)
         plugin.on("plg:scheduler:halted", lambda event: self.halts.append(event.event.reason))
         queue.on("plg:s3-queue:halted", lambda event: self.halts.append(event.event.reason))
         plugin.on("plg:scheduler:job-unknown", lambda event: self._count("undeclared"))
@@ -193,16 +193,17 @@ class ScheduleStage(Stage):
 
     async def restart(self, worker: SimulatedWorker) -> None:
         """The plugins of a process are stopped politely, and started anew."""
-        plugin, queue = self.plugins.pop(worker.name, None), self.queues.pop(worker.name, None)
-        if plugin is None or queue is None:
-            return
+        host, plugin, queue = self._running.get(worker.name, (None, None, None))
+        if host is not worker.host or plugin is None or queue is None:
+            return  # it has not quite started
+        del self._running[worker.name]
         self._stopped.add(plugin)
         life = self._lives[worker.name]
         await plugin.stop()
         await queue.stop()
         await worker.host.clock.sleep(1.0)
         # Its process may have been started anew meanwhile, and with it the plugins.
-        if worker.service is not None and worker.name not in self.plugins and self._lives[worker.name] == life:
+        if worker.service is not None and self._lives[worker.name] == life:
             self._at_work.pop(worker.name, None)
             await self.work(worker)
 
@@ -411,7 +412,7 @@ class Behaviours:
                 how = "raised"
                 raise
             finally:
-                judge.ended(run, host, how if host.alive else "gone")
+                judge.ended(run, host, host.name, how if host.alive else "gone", obedient=obedient)
 
         return call
 

@@ -41,7 +41,7 @@ from tenure.plugins.scheduler.records import (
 )
 from tenure.plugins.scheduler.state import ScheduleMachine
 from tenure.plugins.scheduler.wire import Batch, Command
-from tenure.simulate.schedule_book import Book, Code, Moment, Ran
+from tenure.simulate.schedule_book import REMOVED_JOBS_RECORDS, Book, Code, Moment, Ran
 from tenure.simulate.schedule_post import Post
 from tenure.simulate.schedule_rules import DOUBT_MS, first_after, jitter
 from tenure.testing.bucket import Write
@@ -52,7 +52,6 @@ from tenure.testing.machine import EPOCH_SECONDS
 _STALE_AFTER = 10.0
 _TIMER_TOLERANCE = 0.9
 """Clocks of hosts run up to nine percent fast."""
-REMOVED_JOBS_RECORDS = 100
 
 _RAN = ("fired", "failed", "interrupted")
 
@@ -319,6 +318,7 @@ class Judge:
         if ran is None:
             self._report("not written", f"{run} begins at {host}, and no entry says that it fired")
             return
+        self._check_lease(run, host, "begins")
         now_ms = self.store_ms()
         if run.token not in ran.tokens:
             self._report("not written", f"{run} begins at {host}, and the log has begun it by {ran.tokens}")
@@ -344,8 +344,15 @@ class Judge:
         if obedient:
             self._under_way[process, run.job] = run.id
 
-    def ended(self, run: Run, process: Any, how: str) -> None:
+    def _check_lease(self, run: Run, host: str, what: str) -> None:
+        lead = self._cluster.workers[host].lead
+        if lead is None or lead.epoch != run.epoch or not lead.holds():
+            self._report("lease", f"{run} {what} at {host}, whose lease of epoch {run.epoch} is over")
+
+    def ended(self, run: Run, process: Any, host: str, how: str, *, obedient: bool) -> None:
         """`how`: well, raised, cancelled, or gone: its process is."""
+        if obedient and how == "well":
+            self._check_lease(run, host, "ends")
         self._under_way.pop((process, run.job), None)
         ran = self.book.by_name.get(run.id)
         if ran is None or how == "gone":
@@ -496,10 +503,10 @@ class Judge:
     def _compare_history(self, machine: ScheduleMachine, job: str) -> None:
         """The newest records are all there, and say what happened; those in a row may be one."""
         records = [machine.history[number] for number in machine.history_of.get(job, ())]
-        booked = self.book.jobs.get(job)
-        kept = booked.job.history if booked is not None else REMOVED_JOBS_RECORDS
-        if len(records) > kept:
-            self._report("history", f"{len(records)} records of {job} are kept, and not {kept}")
+        booked, kept = self.book.jobs.get(job), self.book.kept[job]
+        most = booked.job.history if booked is not None else REMOVED_JOBS_RECORDS
+        if len(records) > most:
+            self._report("history", f"{len(records)} records of {job} are kept, and not {most}")
         singles = {each.number: each for each in records}
         ranges = [each for each in records if each.count > 1]
         newest = {finished.number for finished in self.book.over[job][-kept:]}
