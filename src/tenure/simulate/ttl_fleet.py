@@ -216,6 +216,8 @@ class TtlStage(Stage):
                     break
                 except (StoreError, CoordinationError):
                     await worker.host.clock.sleep(1.0)
+            if life.over:
+                return  # its process was started anew before it had begun
             plugin.on("plg:ttl:halted", lambda event: self.halts.append(event.event.reason))
         life.tasks += [worker.host.start(self._wander(life)), worker.host.start(self._lie_in_wait(life))]
 
