@@ -12,23 +12,34 @@ from tenure.simulate.ttl_fleet import Kind, run_ttl_seed
 from tenure.testing.broken import broken
 from tenure.testing.broken_ttl import TTL_VARIANTS
 
-SEEDS = (7001, 7002, 7003)
+SEEDS = (7001, 7002, 7006, 7007)
+"""All four strategies, every way to count, stores with and without a conditional delete, one with strangers."""
 NAMES = [variant.name for variant in TTL_VARIANTS]
-QUICK: dict[str, str] = {}
+QUICK = {
+    "entry-after-record": "index",
+    "trusts-the-index": "early",
+    "no-quarantine": "index",
+    "no-tombstone": "removed",
+    "archives-first": "archive",
+    "clears-first": "pending",
+    "calls-first": "callback",
+    "token-of-the-attempt": "token",
+}
 """Variants that few seeds suffice for, and the promise that each breaks."""
 
 
 @pytest.mark.req("TT-1", "TT-2", "EF-9")
 def test_some_seeds_with_every_fault_keep_every_promise() -> None:
     kinds = [Kind(seed) for seed in SEEDS]
-    assert {rule.strategy for kind in kinds for rule in kind.rules} >= {"hard-delete", "soft-delete", "archive"}
+    assert len({rule.strategy for kind in kinds for rule in kind.rules}) == 4
     assert {rule.field for kind in kinds for rule in kind.rules} == {None, "expires_at", "updated_at"}
     assert {kind.conditional_delete for kind in kinds} == {True, False}
+    assert any(kind.strangers for kind in kinds)
     for seed in SEEDS:
         result = run_ttl_seed(seed, Plan(what="ttl", minutes=2))
         assert result.violations == []
         assert result.faults >= 8
-        assert result.coverage["ttl:expired"] > 50
+        assert result.coverage["ttl:expired"] > 30
 
 
 def test_a_seed_replays_exactly() -> None:
