@@ -210,16 +210,19 @@ class TtlStage(Stage):
         for rule in self.kind.rules:
             plugin = life.plugins[rule.name] = self._plugin(rule, worker, Random(f"{name}/{rule.name}/callback"))
             plugin.attach(life.home, rule.name)
-            while not life.over:
-                try:
-                    await plugin.start()
-                    break
-                except (StoreError, CoordinationError):
-                    await worker.host.clock.sleep(1.0)
-            if life.over:
-                return  # its process was started anew before it had begun
+            while not await self._started(plugin):
+                if life.over:
+                    return
+                await worker.host.clock.sleep(1.0)
             plugin.on("plg:ttl:halted", lambda event: self.halts.append(event.event.reason))
         life.tasks += [worker.host.start(self._wander(life)), worker.host.start(self._lie_in_wait(life))]
+
+    async def _started(self, plugin: TTLPlugin) -> bool:
+        try:
+            await plugin.start()
+        except (StoreError, CoordinationError):
+            return False
+        return True
 
     def _plugin(self, rule: Rule, worker: SimulatedWorker, random: Random) -> TTLPlugin:
         options: dict[str, Any] = {
