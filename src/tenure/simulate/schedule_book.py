@@ -28,7 +28,7 @@ from tenure.plugins.scheduler.records import (
     State,
     Succeeded,
 )
-from tenure.simulate.schedule_rules import DOUBT_MS, Decision, Report, check_misfires, first_after, instants, jitter
+from tenure.simulate.schedule_rules import Decision, Report, check_misfires, first_after, instants, jitter
 
 REMOVED_JOBS_RECORDS = 100
 LATE_MS = 4000
@@ -55,6 +55,8 @@ class Moment(msgspec.Struct, frozen=True):
     epoch: int
     time_ms: int
     """As its leader saw the store's clock."""
+    certain_ms: int
+    """What the store's clock had certainly reached by then."""
     true_ms: int
     """The store's clock when the entry was created."""
     worker: str
@@ -154,7 +156,7 @@ class Book:
         self._decided: dict[str, set[int]] = defaultdict(set)
         self._latest: dict[str, Finished] = {}
         """By job: what was decided last, if that was passed over."""
-        self._moment = Moment(0, 0, 0, 0, "")
+        self._moment = Moment(0, 0, 0, 0, 0, "")
         self._term_ms = 0
         self._changed: set[str] = set()
         """Jobs that this entry changes: before that all of their instants are decided, jitter or not."""
@@ -213,7 +215,8 @@ class Book:
 
     def _settle(self, booked: Booked) -> None:
         if booked.decisions:
-            check_misfires(booked.job, booked.decisions, self._moment.time_ms, self._report)
+            moment = self._moment
+            check_misfires(booked.job, booked.decisions, moment.time_ms, moment.certain_ms, self._report)
             booked.decisions = []
 
     def _check_rest(self) -> None:
@@ -311,7 +314,8 @@ class Book:
         waiting = sum(ran.state is State.WAITING for ran in self.open_of[job.id].values())
         if job.overlap is Overlap.QUEUE_ONE and not waiting:
             return True
-        late = self._moment.time_ms - job.jitter_ms - job.misfire_grace_ms - (DOUBT_MS if surely else 0)
+        now = self._moment.certain_ms if surely else self._moment.time_ms
+        late = now - job.jitter_ms - job.misfire_grace_ms
         return job.misfire is Misfire.FIRE_ALL and not manual and instant < late and waiting < job.catch_up
 
     def _passed(self, event: Passed) -> None:
@@ -455,7 +459,7 @@ class Book:
             if event.anchor_ms != booked.anchor:
                 self._report("defined", f"entry {moment.seq} moves the anchor of {job.id}, whose times are the same")
             if not job.enabled:
-                self._check_all_decided(booked, moment.time_ms - DOUBT_MS, "disables it")
+                self._check_all_decided(booked, moment.certain_ms, "disables it")
             if before.enabled and event.decided_ms != booked.decided:
                 self._report("lost", f"entry {moment.seq} leaves out what {job.id} has after {booked.decided}: {event}")
         else:
@@ -469,13 +473,13 @@ class Book:
     def _redefined(self, booked: Booked, event: Defined) -> None:
         """All of the old timetable up to an instant that is about now, and the new one from there."""
         moment, schedule = self._moment, event.job.schedule
-        cut = max(booked.decided, moment.time_ms - DOUBT_MS)
+        cut = max(booked.decided, moment.certain_ms)
         is_back = isinstance(schedule, At) and event.decided_ms == schedule.at_ms - 1
         if is_back and isinstance(schedule, At) and schedule.at_ms in self._decided[event.job.id]:
             self._report("twice", f"{event.job.id}@{schedule.at_ms} was decided, and entry {moment.seq} goes back")
         if event.anchor_ms != moment.time_ms or not (cut <= event.decided_ms <= moment.time_ms or is_back):
             self._report("defined", f"{booked.job.id}, decided up to {booked.decided}, is another: {event}")
-        through = moment.time_ms - DOUBT_MS if is_back else event.decided_ms
+        through = moment.certain_ms if is_back else event.decided_ms
         self._check_all_decided(booked, through, "changes its times")
 
     def _removed(self, event: Removed) -> None:
@@ -485,7 +489,7 @@ class Book:
             return
         self._settle(booked)
         self._latest.pop(event.job, None)
-        self._check_all_decided(booked, self._moment.time_ms - DOUBT_MS, "removes it")
+        self._check_all_decided(booked, self._moment.certain_ms, "removes it")
         for ran in list(self.open_of[event.job].values()):
             ran.orphaned = True
             if ran.state is not State.RUNNING:
@@ -495,14 +499,14 @@ class Book:
         for booked in self.jobs.values():
             if event.job in ("", booked.job.id):
                 self._settle(booked)
-                self._check_all_decided(booked, self._moment.time_ms - DOUBT_MS, "pauses it")
+                self._check_all_decided(booked, self._moment.certain_ms, "pauses it")
         if not event.job:
             self.paused = True
         elif event.job in self.jobs:
             self.jobs[event.job].paused = True
 
     def _resumed(self, event: Resumed) -> None:
-        if not self._moment.time_ms - DOUBT_MS <= event.decided_ms <= self._moment.time_ms:
+        if not self._moment.certain_ms <= event.decided_ms <= self._moment.time_ms:
             self._report("defined", f"entry {self._moment.seq}, of {self._moment.time_ms}, has {event}")
         if not event.job:
             self.paused = False

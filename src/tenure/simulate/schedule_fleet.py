@@ -42,6 +42,10 @@ def run_schedule_seed(seed: int, plan: Plan) -> SeedResult:
     return run_stage(seed, plan, ScheduleStage)
 
 
+class Flop(StoreError):
+    """What functions raise. A process may crash right after that, before anybody has heard of it: such are forgiven."""
+
+
 class Drawer:
     """Draws jobs."""
 
@@ -408,7 +412,7 @@ class Behaviours:
             except (asyncio.CancelledError, Crashed):
                 how = "cancelled" if host.alive else "gone"
                 raise
-            except RuntimeError:
+            except Flop:
                 how = "raised"
                 raise
             finally:
@@ -425,7 +429,7 @@ class Behaviours:
     async def _flaky(self) -> None:
         await self._host.clock.sleep(self._random.expovariate(2.0))
         if self._random.random() < 0.5:
-            raise RuntimeError("it did not work")
+            raise Flop("it did not work")
 
     async def _hangs(self) -> None:
         if self._random.random() < 0.5:

@@ -43,7 +43,7 @@ from tenure.plugins.scheduler.state import ScheduleMachine
 from tenure.plugins.scheduler.wire import Batch, Command
 from tenure.simulate.schedule_book import REMOVED_JOBS_RECORDS, Book, Code, Moment, Ran
 from tenure.simulate.schedule_post import Post
-from tenure.simulate.schedule_rules import DOUBT_MS, first_after, jitter
+from tenure.simulate.schedule_rules import LEAST_DOUBT_MS, first_after, jitter
 from tenure.testing.bucket import Write
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster
@@ -87,6 +87,8 @@ class Judge:
         self._created: dict[int, float] = {}
         """By entry: the true time."""
         self._highest_epoch = 0
+        self._doubt_ms = LEAST_DOUBT_MS
+        """By how much the leader's idea of the store's clock may be off, at worst, in the term that the log is in."""
         self._folded: dict[tuple[str, int], int] = {}
         self._batches: dict[tuple[str, int], Batch] = {}
         self._posted: dict[str, float] = {}
@@ -162,12 +164,13 @@ class Judge:
         else:
             if entry.epoch > self._highest_epoch or entry.kind is Kind.TERM:
                 self.book.begin_term(self.store_ms(write.at))
+                self._doubt_ms = max(LEAST_DOUBT_MS, entry.doubt_ms + LEAST_DOUBT_MS - 1000)
             self._highest_epoch = entry.epoch
             self._enter(entry, write)
 
     def _enter(self, entry: LogEntry, write: Write) -> None:
         given = self._fold(entry)
-        if entry.time_ms > self.store_ms(write.at) + DOUBT_MS:
+        if entry.time_ms > self.store_ms(write.at) + self._doubt_ms:
             self._report("clock", f"entry {entry.seq} has the time {entry.time_ms}, {self.store_ms(write.at)}")
         events: tuple[Event, ...] = ()
         if (decided := entry.decided) is not None:
@@ -176,7 +179,8 @@ class Judge:
             if work.worker != write.host:
                 self._report("log", f"entry {entry.seq} of {write.host} says that {work.worker} leads")
             before = {name: booked.job for name, booked in self.book.jobs.items()}
-            self.book.enter(events, Moment(entry.seq, entry.epoch, entry.time_ms, self.store_ms(write.at), write.host))
+            now_ms, certain_ms = self.store_ms(write.at), entry.time_ms - self._doubt_ms
+            self.book.enter(events, Moment(entry.seq, entry.epoch, entry.time_ms, certain_ms, now_ms, write.host))
             self._match(entry, events, given, before, write.host)
         elif given:
             self._match(entry, (), given, {name: booked.job for name, booked in self.book.jobs.items()}, write.host)
@@ -207,7 +211,7 @@ class Judge:
             ran = self.book.runs[place[0]]
             if ran.state is not State.RUNNING or ran.token != place[1] or entry.epoch > ran.epoch:
                 del self._unrecorded[place]
-            elif entry.time_ms > self.store_ms(at) + DOUBT_MS:
+            elif entry.time_ms > self.store_ms(at) + self._doubt_ms:
                 late = (entry.time_ms - self.store_ms(at)) / 1000
                 self._report("not recorded", f"{ran.name} ended well {late:.1f} s before entry {entry.seq}")
                 del self._unrecorded[place]

@@ -12,8 +12,8 @@ from cronsim import CronSim
 from tenure.plugins.scheduler.job import Cron, Every, Job, Misfire
 from tenure.plugins.scheduler.records import Outcome
 
-DOUBT_MS = 4000
-"""By how much a leader's idea of the store's clock may be off, at worst, in a fleet that is in trouble."""
+LEAST_DOUBT_MS = 4000
+"""By how much a leader's idea of the store's clock may be off though it was sure of it when its term began."""
 
 Report = Callable[[str, str], None]
 
@@ -65,13 +65,14 @@ def jitter(job: Job, instant: int) -> int:
     return int.from_bytes(drawn, "big") % (job.jitter_ms + 1)
 
 
-def check_misfires(job: Job, decisions: Sequence[Decision], time_ms: int, report: Report) -> None:
+def check_misfires(job: Job, decisions: Sequence[Decision], time_ms: int, certain_ms: int, report: Report) -> None:
     """What was decided on a job by one entry, in order, is what its policy says of instants that are that late.
 
     Between what is certainly late and what certainly is not lies the leader's doubt: there both are right.
     """
     late = time_ms - job.jitter_ms - job.misfire_grace_ms
     old = time_ms - job.jitter_ms - job.misfire_window_ms
+    doubt = time_ms - certain_ms
     most = 1 if job.misfire is Misfire.FIRE_ONCE else job.catch_up
     for index, decision in enumerate(decisions):
         first, last, outcome = decision.first, decision.last, decision.outcome
@@ -96,10 +97,10 @@ def check_misfires(job: Job, decisions: Sequence[Decision], time_ms: int, report
             elif len(takers) < most or takers[most - 1].first >= late:
                 say("nothing fired in its place")
         else:
-            if first < old - DOUBT_MS:
+            if first < old - doubt:
                 say("is older than the window")
-            elif first < late - DOUBT_MS:
-                surely_late = sum(each.count for each in newer if each.last < late - DOUBT_MS)
+            elif first < late - doubt:
+                surely_late = sum(each.count for each in newer if each.last < late - doubt)
                 if job.misfire is Misfire.SKIP:
                     say("should have been missed")
                 elif surely_late >= most:
