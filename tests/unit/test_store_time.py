@@ -186,6 +186,19 @@ async def test_the_wall_clock_of_this_host_has_no_part_in_it(clock: SimulatedClo
     assert time.skew == pytest.approx(700_000_000 + 4 * 3600, abs=0.1)
 
 
+async def test_a_heartbeat_that_took_very_long_is_not_relied_on(clock: SimulatedClock) -> None:
+    """What was told once cannot be taken back: half a minute too late would hold for half a minute."""
+    store = Stamped(clock)
+    sent = clock.read()
+    stamped = datetime.fromtimestamp(store.true_now(), UTC)
+    clock.advance(40)  # its process stood still
+    beat = StampedBeat(sent, clock.read(), stamped)
+    time = store_time(store, beats=lambda: beat)
+    assert await time.now() == pytest.approx(store.true_now(), abs=0.1)
+    assert time.uncertainty < 1
+    assert store.requests.count("create") == 1
+
+
 @pytest.mark.req("DB-3")
 async def test_heartbeats_save_measurements_and_keep_it_sharp(clock: SimulatedClock) -> None:
     store = Stamped(clock)

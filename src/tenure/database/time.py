@@ -41,6 +41,8 @@ GOOD_FOR = 600.0
 _RETRY_AFTER = 10.0
 _TRIES = 3
 _PAUSE = 0.1
+_WIDE = 4.0
+"""Seconds: what is told cannot be taken back, so a measurement that says no more than this is made again."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -53,6 +55,10 @@ class Span(msgspec.Struct, frozen=True):
     @property
     def middle(self) -> float:
         return (self.earliest + self.latest) / 2
+
+    @property
+    def width(self) -> float:
+        return self.latest - self.earliest
 
     def aged(self, now: Reading) -> Span:
         """The same, at a later reading. It is wider: two clocks drift apart."""
@@ -116,6 +122,8 @@ class StoreTime:
         self._span: Span | None = None
         self._told = -math.inf
         self._failed: Reading | None = None
+        self._tried: Reading | None = None
+        """When it was last measured, whatever came of it."""
         self._measuring: asyncio.Task[None] | None = None
         self._beats = beats
         self._beat: StampedBeat | None = None
@@ -174,6 +182,10 @@ class StoreTime:
             return True
         if self._failed is not None and reading.follower_elapsed(self._failed) < _RETRY_AFTER:
             return False
+        if self._span.aged(reading).width > _WIDE and (
+            self._tried is None or reading.follower_elapsed(self._tried) >= _RETRY_AFTER
+        ):
+            return True  # a beat that took very long says little
         return reading.leader_elapsed(self._span.at) >= self._remeasure_after
 
     async def _measure_together(self) -> None:
@@ -191,6 +203,7 @@ class StoreTime:
 
     async def _measure(self) -> None:
         for number in range(_TRIES):
+            self._tried = self._clock.read()
             try:
                 await self._measure_once()
             except StoreError:
@@ -198,7 +211,9 @@ class StoreTime:
                     raise
                 await self._clock.sleep(_PAUSE * 2.0**number)
             else:
-                return
+                assert self._span is not None
+                if self._span.aged(self._clock.read()).width <= _WIDE:
+                    return  # else this process stood still, or the answer took long: once more, before it is relied on
 
     async def _measure_once(self) -> None:
         folder = f"{TIME_FOLDER}{self._draw_id()}/"
