@@ -284,6 +284,21 @@ class TestOverlap:
         desk.tick()
         assert [each.job for each in desk.running()] == ["a", "b"]
 
+    def test_where_there_is_little_room_the_oldest_is_first_also_if_it_is_tried_again(self) -> None:
+        desk = Desk()
+        for name in "abcd":
+            desk.add(name, every(1), overlap="queue-one", retries=5, backoff=1)
+        desk.settle()
+        for number in range(150):
+            desk.wait(1)
+            desk.room = 1
+            desk.tick()
+            assert len(desk.running()) <= 1
+            desk.finish(error="no" if number % 3 else None)
+            desk.room = 0
+            desk.settle()
+        assert min(desk.machine.open) > 100, "what is older is over"
+
     def test_one_job_does_not_keep_another_from_its_time(self) -> None:
         desk = desk_with()
         desk.add("other", every(10))
