@@ -181,13 +181,19 @@ class ScheduleStage(Stage):
         )
         plugin.attach(home, NAME)
         self._declare(plugin, worker.host, random)
+        service = worker.service
         for each in (queue, plugin):
-            while True:
+            while worker.service is service:
                 try:
                     await each.start()
                     break
                 except (StoreError, CoordinationError):
                     await worker.host.clock.sleep(1.0)
+        if worker.service is not service:
+            # It was asked to leave meanwhile: a plugin that starts would have the former service stand once more.
+            await plugin.stop()
+            await queue.stop()
+            return
         self._running[worker.name] = (worker.host, plugin, queue)
         plugin.on("plg:scheduler:halted", lambda event: self.halts.append(event.event.reason))
         queue.on("plg:s3-queue:halted", lambda event: self.halts.append(event.event.reason))

@@ -50,6 +50,8 @@ from tenure.testing.cluster import SimulatedCluster
 from tenure.testing.machine import EPOCH_SECONDS
 
 _STALE_AFTER = 10.0
+_FOLDED_AFTER = 30.0
+"""A queue that has been silent looks into its inbox every 20 s (`idle_budget`)."""
 _TIMER_TOLERANCE = 0.9
 """Clocks of hosts run up to nine percent fast."""
 
@@ -429,7 +431,7 @@ class Judge:
 
     def _check_messages(self) -> None:
         known = set()
-        ripe_ms = self.store_ms(self._cluster.world.now - _STALE_AFTER)
+        ripe_ms = self.store_ms(self._cluster.world.now - _FOLDED_AFTER)
         for ran in self.book.runs.values():
             key = self._key(ran)
             known.add(key)
