@@ -161,6 +161,16 @@ class TestMachine:
         assert list(machine.cut_short) == [1]
         assert fields(restored(machine)) == fields(machine)
 
+    def test_a_record_of_several_in_a_row_does_not_go_back(self) -> None:
+        machine = ScheduleMachine()
+        machine.enact(Defined(job_from("job", every(10), function="f"), 0, 0), STAMP, "w")
+        machine.enact(Passed(1, "job", 10_000, Outcome.MISSED_WINDOW, 30_000, 3), STAMP, "w")
+        machine.enact(Passed(2, "job", 40_000, Outcome.MISSED_WINDOW), STAMP, "w")
+        machine.enact(Defined(job_from("job", at(moment(15_000)), function="f"), 41_000, 14_999), STAMP, "w")
+        machine.enact(Passed(3, "job", 15_000, Outcome.MISSED_WINDOW), STAMP, "w")
+        told = [(each.scheduled_ms, each.last_ms, each.count) for each in machine.history.values()]
+        assert told == [(10_000, 40_000, 4), (15_000, 15_000, 1)]
+
     def test_chunks_are_bounded(self) -> None:
         machine = ScheduleMachine()
         for number in range(100):

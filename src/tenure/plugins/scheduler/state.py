@@ -193,7 +193,8 @@ class ScheduleMachine:
                 self.totals.missed_window += event.count
             case _:
                 self.totals.coalesced += event.count
-        if before is not None and event.outcome in _MERGED and before.outcome is event.outcome and not before.manual:
+        goes_on = before is not None and not before.manual and before.last_ms < event.scheduled_ms
+        if before is not None and goes_on and event.outcome in _MERGED and before.outcome is event.outcome:
             assert known is not None
             known.last = before.number
             before.to_ms, before.count = event.last_ms, before.count + event.count
