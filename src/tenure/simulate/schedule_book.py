@@ -31,8 +31,8 @@ from tenure.plugins.scheduler.records import (
 from tenure.simulate.schedule_rules import Decision, Report, check_misfires, first_after, instants, jitter
 
 REMOVED_JOBS_RECORDS = 100
-LATE_MS = 4000
-"""In calm: two entries a second are written, of what the store's clock has certainly reached."""
+LATE_MS = 15_000
+"""In calm: two entries a second are written, but for requests without an answer."""
 
 
 class Code(msgspec.Struct):
@@ -323,9 +323,9 @@ class Book:
         booked = self.jobs.get(event.job)
         first, last, count, outcome = event.scheduled_ms, event.to_ms or event.scheduled_ms, event.count, event.outcome
         self.counts[outcome.value] += count
-        before = self._latest.get(event.job)
-        in_a_row = outcome is not Outcome.SKIPPED_OVERLAP and before is not None and before.outcome is outcome
-        head = before.head if before is not None and in_a_row else event.number
+        before, head = self._latest.get(event.job), event.number
+        if before is not None and before.outcome is outcome is not Outcome.SKIPPED_OVERLAP and before.last < first:
+            head = before.head
         finished = Finished(event.number, first, last, count, outcome, head)
         self.over[event.job].append(finished)
         if event.manual:

@@ -106,7 +106,7 @@ class ScheduleStage(Stage):
             send_timeout=5.0,
             give_up_after=15.0,
         )
-        self.idle_budget = random.choice([720.0, 3600.0])
+        self.idle_budget = random.choice([100.0, 720.0, 3600.0])
         self.max_runs = Random(f"{cluster.world.seed}/max runs").choice([1000, 1000, 4])
         self.drawer = Drawer(random)
         self.code = self._draw_code()
