@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 import msgspec
@@ -35,8 +35,9 @@ STRUCK = {"entry": 0.007, "record": 0.003}
 """Of the writes of index entries and records, so many are their process's last for a while."""
 ARCHIVE = "archived"
 _STRATEGIES = ("hard-delete", "soft-delete", "archive", "callback")
-_DOUBT = 1.6
-"""Seconds for which a leader may be in doubt, in calm: listings show whole seconds, and heartbeats are some apart."""
+_LEAST_TICK = 2.5
+"""Seconds: an index entry is due up to one late, and where listings show whole seconds a leader is in doubt for one."""
+_SLACK = 1.0
 
 assert LATE_SECONDS < 0.75 * QUARANTINE
 
@@ -234,7 +235,7 @@ class TtlStage(Stage):
         if rule.strategy == "archive":
             options["archive"] = ARCHIVE
         if rule.strategy == "callback":
-            options |= {"backoff": 1.0, "max_backoff": 5.0, "callback_timeout": 3.0}
+            options |= {"backoff": 1.0, "max_backoff": 5.0, "callback_timeout": rule.longest_call}
             options["callback"] = functools.partial(self._call_back, rule, worker, worker.host, random)
         return TTLPlugin(rule.name, ttl=rule.ttl, field=rule.field, ledger=self.ledger, shutdown_timeout=2.0, **options)
 
@@ -262,7 +263,7 @@ class TtlStage(Stage):
         if fate > 0.85:
             raise RuntimeError("it did not work")
         if decision is not None:
-            decision.succeeded = True
+            decision.successes += 1
 
     # What the processes do
 
@@ -394,7 +395,7 @@ class TtlStage(Stage):
     async def _reindex(self, life: Life, rule: Rule) -> None:
         while True:
             try:
-                done = await life.plugins[rule.name].reindex()
+                done = await life.plugins[rule.name].reindex()  # as the cleaner: it writes what others have written
             except TenureError:
                 await life.host.clock.sleep(1.0)
             else:
@@ -402,8 +403,11 @@ class TtlStage(Stage):
                 return
 
     async def _clean_up(self, life: Life, rule: Rule) -> None:
+        if life.random.random() < 0.3:
+            await self._do(self._act("dry run", rule, None), life.plugins[rule.name].run_cleanup(dry_run=True))
+            return
         try:
-            await life.plugins[rule.name].run_cleanup(dry_run=life.random.random() < 0.3)
+            await life.plugins[rule.name].run_cleanup()
         except (TenureError, TimeoutError):
             pass
         else:
@@ -457,10 +461,17 @@ class TtlStage(Stage):
 
     def conclude(self) -> None:
         world, judge, checkers = self.cluster.world, self.judge, self.checkers
-        slack = self.kind.tick + _DOUBT + 3.0
+        life = next((life for life in self._lives.values() if life.host.alive and life.tasks and not life.over), None)
+        if life is None:
+            checkers.report("liveness", "there is no process in which all plugins run")
+            return
+        slack = max(self.kind.tick, _LEAST_TICK) + _SLACK
         if self.kind.strangers:
-            self._reindex_all()
+            # What was written past the plugin is found from here on: nothing of it is strange any more.
+            self._await(life, *(self._reindex(life, rule) for rule in self.kind.rules))
+            judge.strange.clear()
         judge.begin_calm(slack if not self.kind.rate_limit else float("inf"))
+        self._await(life, *(self._write_in_peace(life, rule) for rule in self.kind.rules))
         # What was written last is in quarantine until then, and callbacks are tried again.
         end = world.now + 1.1 * QUARANTINE + 60.0
         while world.now < end and not checkers.violations:
@@ -469,15 +480,39 @@ class TtlStage(Stage):
                 break
         for what in judge.unfinished(slack)[:3]:
             checkers.report("liveness", what)
+        if not checkers.violations:
+            self._await(life, *(self._compare_totals(life, rule) for rule in self.kind.rules))
+            judge.check_bounds()
 
-    def _reindex_all(self) -> None:
-        """What was written past the plugin is found from here on: nothing of it is strange any more."""
+    async def _write_in_peace(self, life: Life, rule: Rule) -> None:
+        """Records that expire one after the other while nothing goes wrong: each in time."""
+        act = self._act("insert many", rule, None, lasts=rule.ttl if rule.field is None else None)
+        items = [self._data(life.random, rule, lasts=2.0) for _ in range(5)]
+        for number, each in enumerate(await self._do(act, life.home.resource(rule.name).insert_many(items)) or ()):
+            if each.record is not None:
+                seconds = 1.0 + number
+                touch = self._act("touch", rule, each.id, lasts=seconds)
+                await self._do(touch, life.plugins[rule.name].touch(each.id, ttl=seconds))
+
+    async def _compare_totals(self, life: Life, rule: Rule) -> None:
+        while True:
+            try:
+                totals = (await life.plugins[rule.name].stats()).totals
+            except TenureError:
+                await life.host.clock.sleep(1.0)
+            else:
+                self.judge.check_totals(rule, totals.expired, totals.archived, totals.called)
+                return
+
+    def _await(self, life: Life, *work: Coroutine[Any, Any, None]) -> None:
         world = self.cluster.world
-        life = next(life for life in self._lives.values() if life.host.alive and life.tasks)
-        tasks = [life.host.start(self._reindex(life, rule)) for rule in self.kind.rules]
+        end = world.now + LATE_SECONDS
+        tasks = [life.host.start(each) for each in work]
         while not all(task.done() for task in tasks):
+            if world.now > end:
+                self.checkers.report("liveness", f"a call in {life.name} does not end, and nothing goes wrong any more")
+                return
             world.run_until(world.now + 0.5)
-        self.judge.strange.clear()
 
     def coverage(self, found: Counter[str]) -> None:
         for name, count in self.judge.counts.items():

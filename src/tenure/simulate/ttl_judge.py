@@ -43,6 +43,7 @@ ACT: contextvars.ContextVar[Act | None] = contextvars.ContextVar("act", default=
 
 CAUGHT_UP_AFTER = 20.0
 _STALE_AFTER = 10.0
+_MOST_OBJECTS = 300
 _MOST_DOUBT = 150.0
 """Seconds by which the expiry of a process that knows the time badly may lie later than it asked for."""
 
@@ -84,6 +85,7 @@ class Judge:
         """Records that were last written by a process without the plugin: nobody promised that the index has them."""
         self._lived: set[Key] = set()
         # What was decided
+        self._expirations: Counter[str] = Counter()
         self._decisions: dict[tuple[str, str], Decision] = {}
         """By resource and the id of the write that expired."""
         self._archived: dict[str, Decision] = {}
@@ -289,9 +291,11 @@ class Judge:
         if now < expiry:
             self._report("early", f"{write.host} expired {_named(key, old)} {(expiry - now) / 1000:.3f} s early")
         self.counts["expired"] += 1
+        self._expirations[rule.name] += 1
         late = (now - expiry) / 1000
         self.counts["caught up"] += late > CAUGHT_UP_AFTER
-        if self.true_time(expiry) > self._calm_since and late > self._in_time and key not in self.strange:
+        in_time = self._in_time + (rule.longest_call if rule.strategy == "callback" else 0.0)
+        if self.true_time(expiry) > self._calm_since and late > in_time and key not in self.strange:
             self._report("late", f"{_named(key, old)} expired {late:.1f} s late, and nothing went wrong meanwhile")
         wanted = {**old.data, rule.soft_field: None} if rule.strategy == "soft-delete" else {}
         got = {**new.data, rule.soft_field: None} if rule.strategy == "soft-delete" else new.data
@@ -342,7 +346,7 @@ class Judge:
         if decision.settled_at is not None:
             self._report("pending", f"{key} was cleared of {pending['write']} twice")
         decision.settled_at = write.at
-        if not decision.archived and not decision.succeeded:
+        if not decision.archived and not decision.successes:
             self._report("pending", f"{write.host} cleared {key} of {pending['write']} before it was done")
         self.counts["taken over"] += write.host != decision.by
 
@@ -444,6 +448,10 @@ class Judge:
         """What a call was told at its end; `version`: of the record that it gave back."""
         act.told = told
         self.counts[f"{act.verb} {told.value}"] += 1
+        if act.verb == "dry run":
+            if act.landed:
+                self._report("dry run", f"a dry run wrote {act.landed} of {act.resource}")
+            return
         if act.verb == "insert many":
             return  # each of them is told of by itself
         if told is Told.NO and act.landed:
@@ -493,6 +501,24 @@ class Judge:
         """What should have come about by now."""
         return [*self._overdue(slack), *self._undone(), *self._left_over(slack), *self._stale()]
 
+    def check_totals(self, rule: Rule, expired: int, archived: int, called: int) -> None:
+        """What is said to have been done was done. A crash may lose some of the count, and nothing adds to it."""
+        known = [decision for (name, _), decision in self._decisions.items() if name == rule.name]
+        for what, said, most in (
+            ("expired", expired, self._expirations[rule.name]),
+            ("archived", archived, sum(decision.archived for decision in known)),
+            ("called", called, sum(decision.successes for decision in known)),
+        ):
+            if said > most:
+                self._report("totals", f"{said} records of {rule.name} are said to be {what}, and {most} were")
+
+    def check_bounds(self) -> None:
+        """What the plugins keep for themselves does not grow with what they did."""
+        for folder, resource in self._folders.items():
+            keys = [key for key in self._cluster.bucket.keys(folder) if not key.startswith(f"{folder}due/")]
+            if len(keys) > _MOST_OBJECTS:
+                self._report("bounds", f"{len(keys)} objects are kept for {resource} beside its index: {keys[0]}")
+
     def _overdue(self, slack: float) -> Iterator[str]:
         now = self.store_ms()
         for key, expiry in self.expiring.items():
@@ -504,7 +530,7 @@ class Judge:
             what = f"{resource} {decision.id!r} version {decision.version}, decided at {decision.at:.1f}"
             if self._rules[resource].strategy == "archive" and not decision.archived:
                 yield f"{what}, is not in the archive"
-            elif self._rules[resource].strategy == "callback" and not decision.succeeded:
+            elif self._rules[resource].strategy == "callback" and not decision.successes:
                 yield f"{what}, was not called back for"
             elif decision.settled_at is None:
                 yield f"{what}, is still pending"

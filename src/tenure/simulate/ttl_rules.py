@@ -35,6 +35,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = "hard-delete"
     soft_field: str = "deleted_at"
     archive: str | None = None
+    longest_call: float = 3.0
+    """Seconds after which a callback has failed: the leader goes on when all of a sweep are over."""
 
     def is_marked(self, envelope: Envelope) -> bool:
         """Was it deleted, and is still there?"""
@@ -90,8 +92,8 @@ class Decision(msgspec.Struct):
     token: int | None = None
     """Of the call with the highest one."""
     called_by: str = ""
-    succeeded: bool = False
-    """A callback came to a good end."""
+    successes: int = 0
+    """Callbacks that came to a good end."""
     settled_at: float | None = None
 
 
