@@ -9,9 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-import msgspec
-
-from tenure.plugins.scheduler.job import At, FunctionTarget, Interrupted, Job, Misfire, Origin, Overlap, QueueTarget
+from tenure.plugins.scheduler.job import At, Interrupted, Misfire, Overlap, QueueTarget
 from tenure.plugins.scheduler.records import (
     Begun,
     CutShort,
@@ -28,108 +26,12 @@ from tenure.plugins.scheduler.records import (
     State,
     Succeeded,
 )
-from tenure.simulate.schedule_rules import Decision, Report, check_misfires, first_after, instants, jitter
+from tenure.simulate.schedule_records import Booked, Code, Finished, Moment, Ran
+from tenure.simulate.schedule_rules import Decision, Report, check_misfires, instants, jitter
 
 REMOVED_JOBS_RECORDS = 100
 LATE_MS = 15_000
 """In calm: two entries a second are written, but for requests without an answer."""
-
-
-class Code(msgspec.Struct):
-    """What the code of one host has: functions, and jobs that it may declare."""
-
-    functions: frozenset[str]
-    jobs: dict[str, list[Job]]
-    """By id: as that host's versions of the code have it."""
-
-    def has(self, job: Job) -> bool:
-        if job.origin is Origin.CODE and job.id not in self.jobs:
-            return False
-        return not isinstance(job.target, FunctionTarget) or job.target.name in self.functions
-
-
-class Moment(msgspec.Struct, frozen=True):
-    """One entry that counts."""
-
-    seq: int
-    epoch: int
-    time_ms: int
-    """As its leader saw the store's clock."""
-    certain_ms: int
-    """What the store's clock had certainly reached by then."""
-    true_ms: int
-    """The store's clock when the entry was created."""
-    worker: str
-
-
-class Booked:
-    """A job, as the log has defined it."""
-
-    __slots__ = ("anchor", "crowded", "decided", "decisions", "job", "paused", "since")
-
-    def __init__(self, job: Job, anchor: int, decided: int, since: int) -> None:
-        self.job = job
-        self.anchor = anchor
-        self.decided = decided
-        self.paused = False
-        self.since = since
-        """The store's clock when it was last defined, or resumed."""
-        self.decisions: list[Decision] = []
-        """Of the entry that is being read."""
-        self.crowded = False
-        """It allowed more at once than it does now, and those are not over."""
-
-    def undecided(self) -> int | None:
-        return first_after(self.job, self.anchor, self.decided)
-
-
-class Ran:
-    """An occurrence that fired."""
-
-    __slots__ = (
-        *("epoch", "failures", "finished", "fired", "instant", "interruptions", "job", "manual", "number", "orphaned"),
-        *("outcome", "retry", "sends", "state", "timeouts", "tokens", "workers"),
-    )
-
-    def __init__(self, event: Fired, moment: Moment) -> None:
-        self.number = event.number
-        self.job = event.job
-        self.instant = event.scheduled_ms
-        self.manual = event.manual
-        self.fired = moment.true_ms
-        self.finished = 0
-        self.state = State.WAITING
-        self.outcome = Outcome.FIRED
-        self.tokens: list[int] = []
-        self.workers: list[str] = []
-        self.timeouts: list[int] = []
-        self.sends = False
-        """Its last attempt puts a message on a queue."""
-        self.epoch = 0
-        self.failures = 0
-        self.interruptions = 0
-        self.retry = 0
-        self.orphaned = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.job}#{self.manual}" if self.manual else f"{self.job}@{self.instant}"
-
-    @property
-    def token(self) -> int:
-        return self.tokens[-1]
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """What is over: a run, or instants that were passed over."""
-
-    number: int
-    first: int
-    last: int
-    count: int
-    outcome: Outcome
-    head: int
-    """Of several in a row that were passed over for the same reason: the first one's number."""
 
 
 class Book:
@@ -294,7 +196,7 @@ class Book:
         if not event.manual:
             self._latest.pop(event.job, None)
             self._decide(booked, Decision(ran.instant, ran.instant, 1, Outcome.FIRED))
-        obstacle = self._obstacle(booked, ran.instant, ran.manual)
+        obstacle = self._obstacle(booked)
         if obstacle and not self._may_wait(booked, ran.instant, ran.manual):
             self._report("overlap", f"{ran.name} fires in entry {moment.seq}, and {obstacle}")
         self.counts["queued"] += bool(obstacle)
@@ -302,7 +204,7 @@ class Book:
         if event.begins:
             self._begin(ran, booked)
 
-    def _obstacle(self, booked: Booked, instant: int, manual: str) -> str:
+    def _obstacle(self, booked: Booked) -> str:
         """Why an occurrence cannot begin at once."""
         mine = self.open_of[booked.job.id]
         limit = booked.job.max_running if booked.job.overlap is Overlap.ALLOW else 1
@@ -339,7 +241,7 @@ class Book:
             self._decide(booked, Decision(first, last, count, outcome))
         if outcome is Outcome.SKIPPED_OVERLAP:
             name = f"{event.job}@{first}"
-            if not self._obstacle(booked, first, event.manual):
+            if not self._obstacle(booked):
                 self._report("overlap", f"{name} is skipped by entry {self._moment.seq}, and nothing is in its way")
             elif self._may_wait(booked, first, event.manual, surely=True):
                 self._report("overlap", f"{name} is skipped by entry {self._moment.seq}, and could wait")
@@ -513,7 +415,7 @@ class Book:
         for booked in self.jobs.values():
             if event.job == booked.job.id:
                 self._check_all_decided(booked, event.decided_ms, "resumes it")
-                booked.paused = False
+                booked.paused, booked.since = False, self._moment.true_ms
                 booked.decided = max(booked.decided, event.decided_ms)
             elif not event.job and self.active(booked):
                 booked.decided = max(booked.decided, event.decided_ms)

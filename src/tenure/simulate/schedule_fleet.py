@@ -19,8 +19,8 @@ from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.scheduler import Run, SchedulerPlugin, at, cron, every
 from tenure.plugins.scheduler.job import Job, Schedule, job_from
 from tenure.plugins.scheduler.looking import read_schedule
-from tenure.simulate.schedule_book import Code
 from tenure.simulate.schedule_judge import Judge
+from tenure.simulate.schedule_records import Code
 from tenure.simulate.seed import Plan, SeedResult
 from tenure.simulate.stage import STEP, Home, Stage, run_stage
 from tenure.testing.bucket import SimulatedStore
@@ -319,13 +319,13 @@ class ScheduleStage(Stage):
             self._count("call refused or unknown")
             return
         mark = run.partition("#")[2]
-        self.judge.sends("run-now", id, mark)
-        self.judge.heeded("run-now", id, mark, decided=wait)
+        self.judge.commands.sends("run-now", id, mark)
+        self.judge.commands.heeded("run-now", id, mark, decided=wait)
 
     async def _call(self, op: str, id: str, mark: str, random: Random, call: Callable[..., Awaitable[None]]) -> bool:
         """False: it is to be tried again."""
         wait = random.random() < 0.8
-        self.judge.sends(op, id, mark)
+        self.judge.commands.sends(op, id, mark)
         try:
             await call(wait=wait, within=ANSWER_WITHIN)
         except RequestNotAnswered:
@@ -333,13 +333,13 @@ class ScheduleStage(Stage):
             return False
         except RequestRefused:
             if wait and op != "update":  # which is refused without asking, if there is no such job
-                self.judge.turned_down(op, id, mark)
+                self.judge.commands.turned_down(op, id, mark)
             self._count("call refused")
             return True
         except (StoreError, TenureError):
             self._count("call unknown")
             return False
-        self.judge.heeded(op, id, mark, decided=wait)
+        self.judge.commands.heeded(op, id, mark, decided=wait)
         return True
 
     # The end

@@ -8,7 +8,6 @@ what callers were told, is said by the processes at that moment.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -23,26 +22,13 @@ from tenure.ledger.layout import ledger_folder, parse_inbox_key, parse_number
 from tenure.ledger.records import Kind
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.scheduler import OccurrenceRecord, Run, SchedulerPlugin
-from tenure.plugins.scheduler.job import Job, Origin, encode_job
-from tenure.plugins.scheduler.records import (
-    Defined,
-    Event,
-    Failed,
-    Fired,
-    Outcome,
-    Passed,
-    Paused,
-    Refused,
-    Removed,
-    Resumed,
-    State,
-    Succeeded,
-    decode_work,
-)
+from tenure.plugins.scheduler.records import Event, Failed, Outcome, State, Succeeded, decode_work
 from tenure.plugins.scheduler.state import ScheduleMachine
-from tenure.plugins.scheduler.wire import Batch, Command
-from tenure.simulate.schedule_book import REMOVED_JOBS_RECORDS, Book, Code, Moment, Ran
+from tenure.plugins.scheduler.wire import Batch
+from tenure.simulate.schedule_book import REMOVED_JOBS_RECORDS, Book
+from tenure.simulate.schedule_commands import Commands, Given
 from tenure.simulate.schedule_post import Post
+from tenure.simulate.schedule_records import Code, Moment, Ran
 from tenure.simulate.schedule_rules import LEAST_DOUBT_MS, first_after, jitter
 from tenure.testing.bucket import Write
 from tenure.testing.checkers import Checkers
@@ -60,15 +46,6 @@ _RAN = ("fired", "failed", "interrupted")
 _batch = msgspec.json.Decoder(Batch)
 
 
-class Given(msgspec.Struct, frozen=True):
-    """A command in a batch."""
-
-    uid: str
-    number: int
-    index: int
-    command: Command
-
-
 class Judge:
     def __init__(
         self, cluster: SimulatedCluster, checkers: Checkers, name: str, queue: str, code: dict[str, Code]
@@ -81,6 +58,7 @@ class Judge:
         self._code = code
         self.book = Book(checkers.report, code)
         self.book.on_end = self._check_end
+        self.commands = Commands(self.book, code, checkers.report)
         self.post = Post(ledger_folder(S3QueuePlugin.slug, queue))
         self.counts = self.book.counts
         self.entries: dict[int, bytes] = {}
@@ -94,10 +72,6 @@ class Judge:
         self._folded: dict[tuple[str, int], int] = {}
         self._batches: dict[tuple[str, int], Batch] = {}
         self._posted: dict[str, float] = {}
-        self._followed: Counter[tuple[str, str, str]] = Counter()
-        """Commands that were followed, by operation, job and mark ..."""
-        self._refused: Counter[tuple[str, str, str]] = Counter()
-        """... or refused."""
         # What processes did and were told
         self._began: set[tuple[int, int]] = set()
         """By number and token: functions that were called."""
@@ -106,9 +80,6 @@ class Judge:
         """Ended well, when, and no entry says so yet."""
         self._under_way: dict[tuple[object, str], str] = {}
         """By process and job: the run whose function has not ended, of those that end when they are told to."""
-        self._acknowledged: Counter[tuple[str, str, str]] = Counter()
-        """Calls that have returned, by what they are known by: the leader had followed them, or they were durable."""
-        self._sent: Counter[tuple[str, str, str]] = Counter()
         cluster.bucket.watchers.append(self._written)
         cluster.bucket.watchers.append(self.post.written)
 
@@ -175,17 +146,15 @@ class Judge:
         if entry.time_ms > self.store_ms(write.at) + self._doubt_ms:
             self._report("clock", f"entry {entry.seq} has the time {entry.time_ms}, {self.store_ms(write.at)}")
         events: tuple[Event, ...] = ()
+        before = {name: booked.job for name, booked in self.book.jobs.items()}
         if (decided := entry.decided) is not None:
             work = decode_work(decided)
             events = work.events
             if work.worker != write.host:
                 self._report("log", f"entry {entry.seq} of {write.host} says that {work.worker} leads")
-            before = {name: booked.job for name, booked in self.book.jobs.items()}
             now_ms, certain_ms = self.store_ms(write.at), entry.time_ms - self._doubt_ms
             self.book.enter(events, Moment(entry.seq, entry.epoch, entry.time_ms, certain_ms, now_ms, write.host))
-            self._match(entry, events, given, before, write.host)
-        elif given:
-            self._match(entry, (), given, {name: booked.job for name, booked in self.book.jobs.items()}, write.host)
+        self.commands.match(entry, events, given, before, write.host)
         self._check_recorded(entry)
 
     def _fold(self, entry: LogEntry) -> list[Given]:
@@ -217,93 +186,6 @@ class Judge:
                 late = (entry.time_ms - self.store_ms(at)) / 1000
                 self._report("not recorded", f"{ran.name} ended well {late:.1f} s before entry {entry.seq}")
                 del self._unrecorded[place]
-
-    # Commands
-
-    def _match(
-        self, entry: LogEntry, events: tuple[Event, ...], given: list[Given], before: dict[str, Job], host: str
-    ) -> None:
-        """Every effect has a command, and every command its effect: in the same entry, and once."""
-        refused = {(event.uid, event.number, event.index) for event in events if isinstance(event, Refused)}
-        pending = [each for each in given if (each.uid, each.number, each.index) not in refused]
-        crowd = Counter(each.command.id for each in given)
-        for each in given:
-            if each not in pending:
-                self._refused[_mark(each.command)] += 1
-                self._check_refusal(entry, each.command, events, before, host, crowd)
-            else:
-                self._followed[_mark(each.command)] += 1
-                self.counts[f"command {each.command.op}"] += 1
-        if len(refused) != len(given) - len(pending):
-            self._report("command", f"entry {entry.seq} refuses what it does not fold: {refused}")
-        for event in events:
-            if not isinstance(event, Defined | Removed | Paused | Resumed) and not getattr(event, "manual", ""):
-                continue
-            cause = next((each for each in pending if _brings(each.command, event)), None)
-            if cause is not None:
-                pending.remove(cause)
-            elif isinstance(event, Defined) and event.job.origin is Origin.CODE:
-                declared = self._code[host].jobs.get(event.job.id, [])
-                self.counts["declared"] += 1
-                if not any(encode_job(job) == encode_job(event.job) for job in declared):
-                    self._report("declared", f"entry {entry.seq} declares {event.job}, which {host} does not have")
-            elif not isinstance(event, Passed):
-                self._report("command", f"entry {entry.seq} has {event}, and nobody asked for it")
-        for each in pending:
-            if crowd[each.command.id] == 1 and not crowd[""] and not self._is_idle(each.command):
-                self._report("command", f"entry {entry.seq} folds {each.command}, and it has no effect")
-
-    def _is_idle(self, command: Command) -> bool:
-        """Everything is as it asks for already."""
-        booked = self.book.jobs.get(command.id)
-        match command.op:
-            case "pause":
-                return booked.paused if booked is not None else self.book.paused
-            case "resume":
-                return not (booked.paused if booked is not None else self.book.paused)
-            case "update":
-                return booked is not None and _says(booked.job, command)
-        return False
-
-    def _check_refusal(
-        self,
-        entry: LogEntry,
-        command: Command,
-        events: tuple[Event, ...],
-        before: dict[str, Job],
-        host: str,
-        crowd: Counter[str],
-    ) -> None:
-        job = before.get(command.id)
-        if crowd[command.id] > 1:
-            return  # one may have been refused because of the other
-        match command.op:
-            case "add":
-                right = job is not None and (not command.replace or job.origin is Origin.CODE)
-            case "update":
-                right = job is None or job.origin is Origin.CODE
-            case "remove":
-                right = job is None or command.id in self._code[host].jobs
-            case "run-now":
-                passed = any(isinstance(event, Passed) and event.manual == command.run for event in events)
-                right = job is None or passed or not self._code[host].has(job)
-            case _:
-                right = job is None and bool(command.id)
-        if not right:
-            self._report("command", f"entry {entry.seq} refuses {command}, and need not")
-
-    def sends(self, op: str, job: str, mark: str = "") -> None:
-        self._sent[op, job, mark] += 1
-
-    def heeded(self, op: str, job: str, mark: str = "", *, decided: bool = True) -> None:
-        """A call has returned; `decided`: it waited for the leader."""
-        self._acknowledged[op, job, mark] += 1
-        if decided and self._followed[op, job, mark] < 1:
-            self._report("command", f"{op} of {job} ({mark}) has returned, and no entry has followed it")
-
-    def turned_down(self, op: str, job: str, mark: str = "") -> None:
-        if self._refused[op, job, mark] < 1:
-            self._report("command", f"{op} of {job} ({mark}) was refused, and no entry says so")
 
     def looked(self, records: Sequence[OccurrenceRecord]) -> None:
         """Somebody has read what became of occurrences: as it is now, or was a little before."""
@@ -415,13 +297,7 @@ class Judge:
 
     def conclude(self, state: LedgerState) -> None:
         """`state`: of a process that has just begun to look, from a snapshot and what follows it."""
-        for key, acknowledged in self._acknowledged.items():
-            if not acknowledged <= self._followed[key] + self._refused[key] <= self._sent[key]:
-                self._report(
-                    "command",
-                    f"{key} was sent {self._sent[key]} times and acknowledged {acknowledged} times, followed "
-                    f"{self._followed[key]} times and refused {self._refused[key]} times",
-                )
+        self.commands.conclude()
         self._check_messages()
         self._compare(state)
 
@@ -531,44 +407,6 @@ class Judge:
             if not fits:
                 self._report("history", f"of {job}@{finished.first} ({finished.outcome.value}) there is {single}")
                 return
-
-
-def _mark(command: Command) -> tuple[str, str, str]:
-    """What a call is known by: those that add and update have a number in the payload, runs by hand an id."""
-    if command.op == "add":
-        return (command.op, command.id, _tag(msgspec.json.decode(command.job).get("target", {})))
-    if command.op == "update":
-        return (command.op, command.id, _tag(command.changes.get("target", {})))
-    return (command.op, command.id, command.run)
-
-
-def _tag(target: dict[str, Any]) -> str:
-    payload = target.get("payload") or target.get("body") or {}
-    return str(payload.get("n", ""))
-
-
-def _brings(command: Command, event: Event) -> bool:
-    """Could this command have had this effect?"""
-    match event:
-        case Defined():
-            if command.op == "add":
-                return command.id == event.job.id and bytes(command.job) == encode_job(event.job)
-            return command.op == "update" and command.id == event.job.id and _says(event.job, command)
-        case Removed():
-            return command.op == "remove" and command.id == event.job
-        case Paused():
-            return command.op == "pause" and command.id == event.job
-        case Resumed():
-            return command.op == "resume" and command.id == event.job
-        case Fired() | Passed():
-            return command.op == "run-now" and command.run == event.manual and command.id == event.job
-    return False
-
-
-def _says(job: Job, command: Command) -> bool:
-    """Is the job what an update wants it to be?"""
-    changed = msgspec.convert({**msgspec.to_builtins(job), **command.changes}, Job)
-    return encode_job(changed) == encode_job(job)
 
 
 def _plain(machine: object) -> list[bytes]:
