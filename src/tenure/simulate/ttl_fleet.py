@@ -470,6 +470,8 @@ class TtlStage(Stage):
             # What was written past the plugin is found from here on: nothing of it is strange any more.
             self._await(life, *(self._reindex(life, rule) for rule in self.kind.rules))
             judge.strange.clear()
+        self.cluster.network.reset()  # the last of the trouble may have left the everyday faults on
+        world.run_until(world.now + STEP + 1.0)  # and requests that were lost until now are given up
         judge.begin_calm(slack if not self.kind.rate_limit else float("inf"))
         self._await(life, *(self._write_in_peace(life, rule) for rule in self.kind.rules))
         # What was written last is in quarantine until then, and callbacks are tried again.
