@@ -81,7 +81,7 @@ FLEETS = {
     ),
     "schedule": Fleet(
         run=run_schedule_seed,
-        enough=200,
+        enough=1000,
         expected=(
             *_ALWAYS,
             *_OF_LEDGERS,
