@@ -18,6 +18,7 @@ NAMES = [variant.name for variant in TTL_VARIANTS]
 QUICK = {
     "entry-after-record": "index",
     "trusts-the-index": "early",
+    "ttl-by-wall-clock": "early",
     "no-quarantine": "index",
     "no-tombstone": "removed",
     "archives-first": "archive",

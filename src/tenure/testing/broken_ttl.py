@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import itertools
 from hashlib import blake2b
 from typing import Any
@@ -29,6 +30,7 @@ from tenure.plugins.ttl.leading import TTLLeading
 from tenure.plugins.ttl.records import Counts
 from tenure.plugins.ttl.rules import Now, Rules
 from tenure.plugins.ttl.settings import OnExpire
+from tenure.plugins.ttl.sweep import Sweeper
 from tenure.store import Applied, Attempt, Rejected
 from tenure.testing.broken import Patch, Variant
 
@@ -85,10 +87,21 @@ def _trusts_the_index() -> list[Patch]:
 
 
 def _wall_clock() -> list[Patch]:
-    async def now(self: TTLGuard) -> Now:
-        return Now(self.clock.read().wall_ns // 1_000_000, 0)
+    """The leader alone: writers give expiries that are right."""
+    sweep, now = Sweeper.sweep, TTLGuard.now
 
-    return [(TTLGuard, "now", now)]
+    async def by_the_wall(self: Sweeper, *arguments: Any) -> None:
+        token = sweeping.set(True)
+        try:
+            await sweep(self, *arguments)
+        finally:
+            sweeping.reset(token)
+
+    async def either(self: TTLGuard) -> Now:
+        return Now(self.clock.read().wall_ns // 1_000_000, 0) if sweeping.get() else await now(self)
+
+    sweeping = contextvars.ContextVar("sweeping", default=False)
+    return [(Sweeper, "sweep", by_the_wall), (TTLGuard, "now", either)]
 
 
 def _no_doubt() -> list[Patch]:
@@ -143,7 +156,7 @@ def _clears_first() -> list[Patch]:
 
 def _decided_is_done() -> list[Patch]:
     """What was decided is done by whoever decided it, or by nobody."""
-    delete_spent = sweep_module.Sweeper._delete_spent
+    delete_spent = Sweeper._delete_spent
 
     async def hasty(self: Any, page: Any, counts: Any) -> None:
         for entry in page:
@@ -153,7 +166,7 @@ def _decided_is_done() -> list[Patch]:
                 known.ids.clear()
         await delete_spent(self, page, counts)
 
-    return [(sweep_module.Sweeper, "_delete_spent", hasty)]
+    return [(Sweeper, "_delete_spent", hasty)]
 
 
 def _unknown_is_done() -> list[Patch]:
@@ -243,7 +256,7 @@ TTL_VARIANTS = (
     Variant(
         "trusts-the-index", "a due index entry is enough: the record's own time is not looked at", _trusts_the_index
     ),
-    Variant("ttl-by-wall-clock", "records expire by the wall clock of whoever looks", _wall_clock),
+    Variant("ttl-by-wall-clock", "records expire by the wall clock of whoever leads", _wall_clock),
     Variant("no-doubt", "the store's time is taken as exact", _no_doubt),
     Variant("archives-first", "a record is archived before it is decided that it has expired", _archives_first),
     Variant("archives-anew", "each attempt to archive a record has an id of its own", _archives_anew),
