@@ -127,7 +127,11 @@ FLEETS = {
                 )
             ),
         ),
-        crash_points=(*_LEDGER_POINTS, "prepare", "swap", "place", "clear", "_delete_spent", "_ids_of", "clear_away"),
+        crash_points=(
+            *_LEDGER_POINTS,
+            *("page", "_ids_of", "at_once", "_delete_spent", "_put", "_clear", "_read", "_remove", "_insist"),
+            *("_look_again", "passed", "_call_back", "run_cleanup", "agree"),
+        ),
         title="Of records that expire",
         promise="No record gone before its time, none left after it, none that was refreshed or inserted again.",
     ),

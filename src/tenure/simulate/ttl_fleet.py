@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import Counter
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from tenure.simulate.seed import Plan, SeedResult
 from tenure.simulate.stage import CALM, LATE_SECONDS, STEP, Home, Stage, run_stage
 from tenure.simulate.ttl_judge import ACT, Judge
 from tenure.simulate.ttl_rules import Act, Rule, Told, iso
-from tenure.store import Outcome, Rejected, Version
+from tenure.store import Rejected
 from tenure.testing.bucket import SimulatedStore, Write, _Request
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
@@ -79,17 +79,15 @@ class WatchedStore(SimulatedStore):
 
     counts: Counter[str]
 
-    async def create(self, key: str, body: bytes) -> Outcome:
-        outcome = await super().create(key, body)
-        if isinstance(outcome, Rejected) and key.startswith(f"resource={ARCHIVE}/"):
-            self.counts["in the archive already"] += 1
-        return outcome
+    def _send(self, verb: str, key: str, apply: Callable[..., Any], arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
+        answer = super()._send(verb, key, apply, arguments)
+        if verb in ("create", "replace") and key.startswith("resource=") and ACT.get() is None:
+            what = "in the archive already" if verb == "create" else "swaps lost by the cleaner"
+            answer.add_done_callback(functools.partial(self._count, what))
+        return answer
 
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        outcome = await super().replace(key, body, expected)
-        if isinstance(outcome, Rejected) and key.startswith("resource=") and ACT.get() is None:
-            self.counts["swaps lost by the cleaner"] += 1
-        return outcome
+    def _count(self, what: str, answer: asyncio.Future[Any]) -> None:
+        self.counts[what] += not answer.cancelled() and isinstance(answer.result(), Rejected)
 
     def _send_badly(self, request: _Request, fault: str) -> None:
         once = self.info.conditional_delete or request.verb == "create"

@@ -172,7 +172,8 @@ class Judge:
             self._user_wrote(rule, key, old, new, act)
         else:
             self._cleaner_wrote(rule, key, old, new, write)
-        if act is None or not act.is_strange:
+        stays_strange = key in self.strange and act is None and old is not None and kept_of(old) == kept_of(new)
+        if not stays_strange and (act is None or not act.is_strange):
             self.strange.discard(key)
             self._check_indexed(rule, key, new, write)
         if not new.deleted:
