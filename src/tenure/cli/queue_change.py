@@ -40,7 +40,7 @@ from tenure.clock import SYSTEM_CLOCK
 from tenure.database.core import Database
 from tenure.entropy import new_id
 from tenure.errors import ConfigError
-from tenure.ledger import InboxName, LedgerConfig, Producer
+from tenure.ledger import InboxName, LedgerConfig, Producer, agreed_ledger
 from tenure.ledger.layout import MAX_SEQ
 from tenure.ledger.producer import Receipt
 from tenure.plugins.queue import QueueSettings, S3QueuePlugin
@@ -520,15 +520,16 @@ async def _submit(url: str, name: str, op: str, refs: tuple[str, ...], timeout: 
             refs = tuple(letter.ref for letter in await find_letters(store, state, machine, name, refs))
     async with open_queue(url, name, Access.READ_WRITE) as store:
         command = Command(op, list(dict.fromkeys(refs)), f"tenure queue on {os.uname().nodename}"[:256])
-        receipt = await _send(store, command)
+        receipt = await _send(store, name, command)
         asked = Asked(name, op, len(command.refs) or None, False)
         if timeout is None:
             return asked
         return await _follow(store, receipt, asked, timeout)
 
 
-async def _send(store: Store, command: Command) -> Receipt:
-    producer = Producer(store, compose, config=LedgerConfig(), clock=SYSTEM_CLOCK, draw_id=new_id)
+async def _send(store: Store, name: str, command: Command) -> Receipt:
+    config = await agreed_ledger(store, LedgerConfig(), is_given=False, what=f"the queue {name!r}", draw_id=new_id)
+    producer = Producer(store, compose, config=config, clock=SYSTEM_CLOCK, draw_id=new_id)
     try:
         return await producer.submit(command, 300 + sum(map(len, command.refs)))
     finally:

@@ -70,6 +70,17 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.give_up_after + self.send_timeout:g} s: it must be remembered at least four times as long"
             )
 
+    def remembered_for(self, retention: float) -> LedgerConfig:
+        """The same for a ledger whose producers are remembered for so long: none sends for longer than it may."""
+        sending = self.give_up_after + self.send_timeout
+        share = min(1.0, retention / 4 / sending * (1 - 1e-9))
+        return msgspec.structs.replace(
+            self,
+            retention=retention,
+            give_up_after=self.give_up_after * share,
+            send_timeout=self.send_timeout * share,
+        )
+
     @property
     def known_for(self) -> float:
         """Seconds for which a producer may rely on the log number that it knows."""

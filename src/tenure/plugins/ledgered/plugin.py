@@ -16,7 +16,7 @@ from tenure.coordinator.membership import StampedBeat
 from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.database.time import StoreTime
 from tenure.errors import ConfigError, TenureError
-from tenure.ledger import InboxName, LedgerConfig, LogEntry, Lot, Place, Producer, ledger_store
+from tenure.ledger import InboxName, LedgerConfig, LogEntry, Lot, Place, Producer, agreed_ledger, ledger_store
 from tenure.ledger.log import log_end, read_entry
 from tenure.plugins.ledgered.leading import LedgerLeading
 from tenure.store import Store
@@ -98,6 +98,13 @@ class LedgerPlugin(CoordinatorPlugin):
         host = cast(Any, self._attached())
         store = ledger_store(host.store, self.slug, self.name)
         await self.prepare(store)
+        self._ledger = await agreed_ledger(
+            store,
+            self._ledger,
+            is_given=self._ledger_given is not None,
+            what=f"the {self.what} {self.name!r}",
+            draw_id=host.draw_id,
+        )
         self._store = store
         self._time = StoreTime(host.store, clock=host.clock, draw_id=host.draw_id, beats=self._stamped_beat)
         self._bell = asyncio.Event()

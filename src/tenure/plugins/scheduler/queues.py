@@ -6,15 +6,13 @@ import asyncio
 from typing import Any
 
 from tenure.errors import TenureError
-from tenure.ledger import LedgerConfig
+from tenure.ledger import LedgerConfig, agreed_ledger, ledger_store
 from tenure.plugins.queue import S3QueuePlugin
 
 
 class Queues:
     def __init__(self, host: Any, ledger: LedgerConfig | None = None) -> None:
-        """`host`: the database. `ledger`: how the queues' ledgers are kept, if not as by default. A queue whose ledger
-        is kept in a way of its own must be a plugin of this process: who sends has to know how long it is remembered.
-        """
+        """`host`: the database. `ledger`: how the ledger is kept of a queue that nobody has used yet."""
         self._host = host
         self._ledger = ledger
         self._own: dict[str, S3QueuePlugin] = {}
@@ -27,11 +25,21 @@ class Queues:
             return plugin
         async with self._opening:
             if name not in self._own:
-                made = S3QueuePlugin(name, producer_only=True, ledger=self._ledger)
+                made = S3QueuePlugin(name, producer_only=True, ledger=await self._ledger_of(name))
                 made.attach(self._host, name)
                 await made.start()
                 self._own[name] = made
             return self._own[name]
+
+    async def _ledger_of(self, name: str) -> LedgerConfig:
+        """As its own processes keep it, whatever was said of this schedule's."""
+        return await agreed_ledger(
+            ledger_store(self._host.store, S3QueuePlugin.slug, name),
+            self._ledger if self._ledger is not None else LedgerConfig(),
+            is_given=False,
+            what=f"the queue {name!r}",
+            draw_id=self._host.draw_id,
+        )
 
     async def aclose(self) -> None:
         own, self._own = self._own, {}

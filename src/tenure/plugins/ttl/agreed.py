@@ -11,13 +11,13 @@ from typing import Annotated
 
 import msgspec
 
-from tenure.election.records import Damage, Record, TooNew, decode, encode
+from tenure.election.records import Record
 from tenure.entropy import NewId
-from tenure.errors import ConfigConflict, Damaged, NotFound, SchemaTooNew, StoreUnavailable
-from tenure.store import Rejected, Store, Stored, Unknown
+from tenure.errors import ConfigConflict
+from tenure.ledger.agreed import first_written
+from tenure.store import Store
 
 SETTINGS = "settings.json"
-_TRIES = 3
 
 
 class Agreed(Record, frozen=True, kw_only=True, rename="camel", tag_field="tenure", tag="ttl"):
@@ -27,40 +27,10 @@ class Agreed(Record, frozen=True, kw_only=True, rename="camel", tag_field="tenur
 async def agree(store: Store, quarantine: float, *, resource: str, draw_id: NewId) -> None:
     """Raises `ConfigConflict` if the others have another quarantine, and `StoreError` if that cannot be known."""
     ours = Agreed(write_id=draw_id(), quarantine_ms=round(quarantine * 1000))
-    doubt: Unknown | None = None
-    for _ in range(_TRIES):
-        theirs = await _read(store, resource)
-        if theirs is not None:
-            if theirs.quarantine_ms != ours.quarantine_ms:
-                raise ConfigConflict(
-                    f"quarantine is {quarantine:g} s here, and {theirs.quarantine_ms / 1000:g} s where the TTL of "
-                    f"{resource!r} was used first: give the same in every process. To change it stop all of them, and "
-                    f"remove plugin=ttl/name={resource}/{SETTINGS}"
-                )
-            return
-        outcome = await store.create(SETTINGS, encode(ours))
-        if isinstance(outcome, Unknown):
-            doubt = outcome
-        elif not isinstance(outcome, Rejected):
-            return
-    raise doubt.error if doubt is not None else StoreUnavailable(f"{SETTINGS} comes and goes: who removes it?")
-
-
-async def _read(store: Store, resource: str) -> Agreed | None:
-    try:
-        stored = await store.get(SETTINGS)
-    except NotFound:
-        return None
-    assert isinstance(stored, Stored)
-    agreed = decode(stored.body, Agreed)
-    if isinstance(agreed, TooNew):
-        raise SchemaTooNew(
-            f"{SETTINGS} of the TTL of {resource!r} was written by a newer tenure (schemaVersion "
-            f"{agreed.schema_version}): update this process"
+    theirs = await first_written(store, SETTINGS, ours, what=f"the TTL of {resource!r}")
+    if theirs.quarantine_ms != ours.quarantine_ms:
+        raise ConfigConflict(
+            f"quarantine is {quarantine:g} s here, and {theirs.quarantine_ms / 1000:g} s where the TTL of "
+            f"{resource!r} was used first: give the same in every process. To change it stop all of them, and "
+            f"remove plugin=ttl/name={resource}/{SETTINGS}"
         )
-    if isinstance(agreed, Damage):
-        raise Damaged(
-            f"{SETTINGS} of the TTL of {resource!r} is damaged ({agreed.reason}): stop every process that uses it, "
-            "remove the object, and start them again"
-        )
-    return agreed
