@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.ledger import InboxName, Poison, Stamp, TooNewLetter
-from tenure.plugins.scheduler import image
+from tenure.plugins.ledgered import image
 from tenure.plugins.scheduler.job import at, cron, every, job_from
 from tenure.plugins.scheduler.records import (
+    Contents,
+    Frame,
     Begun,
     CutShort,
     Defined,
@@ -190,7 +192,7 @@ class TestMachine:
         chunks = desk.machine.snapshot()
         with pytest.raises(ValueError, match="were read"):
             ScheduleMachine().restore(chunks[:-1])
-        frame, contents = image.decode(chunks)
+        frame, contents = image.decode(chunks, Frame, Contents)
         assert (len(contents.jobs), frame.last) == (1, 4)
 
 

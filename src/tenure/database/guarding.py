@@ -79,3 +79,14 @@ class _Uncovered:
 
 
 UNCOVERED = _Uncovered()
+
+
+class Shape(Protocol):
+    """A plugin's say in the data that are written: fields that are its own. Pure: it may be asked again and again."""
+
+    def shaped(self, id: str, base: Envelope | None, data: dict[str, Any]) -> dict[str, Any]:
+        """The data to be written over `base` (`None`, or a tombstone: it is inserted), with its own fields in them.
+
+        Raises `InvalidRecord` for data that contradict it.
+        """
+        ...

@@ -59,6 +59,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Can be told which write created the object?"""
         return bool(self.first_write_id) or self.remembers_all_since(self.first_version - 1)
 
+    @property
+    def is_unborn(self) -> bool:
+        """Was there never a record? Then it only keeps what plugins have to say of the key."""
+        return self.deleted and not self.created_at
+
     def followed_by(self, write_id: str, at: str, **changes: Any) -> Envelope:
         """What comes after this one, written under `write_id`."""
         recent = (*self.recent_writes, write_id)[-RECENT_WRITES:]

@@ -31,8 +31,9 @@ from hashlib import blake2b
 from typing import Any, Generic, TypeVar, cast
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.database.counted import COUNTERS, still_counted
 from tenure.database.expiry import TTL, carried, ended
-from tenure.database.guarding import UNCOVERED, Cover, Guard, Outdated
+from tenure.database.guarding import UNCOVERED, Cover, Guard, Outdated, Shape
 from tenure.database.ids import check_given_id, check_id, check_name, draw, folder_of, is_drawn, key_of, parse_key
 from tenure.database.records import (
     MAX_RESERVED_BYTES,
@@ -123,6 +124,7 @@ class Resource(Generic[D]):
         self._writer = Writer(store, clock=clock, draw_id=draw_id)
         self._folder = folder_of(name)
         self._guard: Guard | None = None
+        self._shapes: dict[str, Shape] = {}
 
     def __repr__(self) -> str:
         return f"<Resource {self.name!r}>"
@@ -184,8 +186,8 @@ class Resource(Generic[D]):
 
         def changed(envelope: Envelope) -> dict[str, Any]:
             data, reserved = change(dict(envelope.data), dict(envelope.reserved))
-            if isinstance(reserved, Mapping):  # when it expires is not decided by who changes something else
-                reserved = {name: value for name, value in reserved.items() if name != TTL}
+            if isinstance(reserved, Mapping):  # what plugins keep is not decided by who changes something else
+                reserved = {name: value for name, value in reserved.items() if name not in (TTL, COUNTERS)}
             return {"data": self._storable_patch(data, id), "reserved": self._reservable(reserved, id)}
 
         return self._record((await self._edit(check_id(id), if_version, changed)).envelope)
@@ -297,10 +299,11 @@ class Resource(Generic[D]):
         try:
             for round_number in range(_TRIES):
                 await self._pause(round_number)
-                reserved = await cover.prepare(None, plain, {})
+                shaped = self._shaped(id, None, plain)
+                reserved = await cover.prepare(None, shaped, {})
                 try:
                     written = await self._writer.create(
-                        key, id, self._first(id, plain, reserved, cover), once=self._is_removed(id)
+                        key, id, self._first(id, shaped, reserved, cover), once=self._is_removed(id)
                     )
                 except Outdated:
                     continue
@@ -312,7 +315,7 @@ class Resource(Generic[D]):
                     continue  # its tombstone was removed meanwhile
                 if not found.envelope.deleted:
                     raise self._exists(id, found.envelope.version)
-                if not revive or not self._may_return(id):
+                if not found.envelope.is_unborn and (not revive or not self._may_return(id)):
                     raise self._exists(id, found.envelope.version, "was deleted, and ids are not used twice here")
                 written = await self._attempt(found, {"deleted": False, "data": plain}, cover, is_new=True)
                 if written is not None:
@@ -373,6 +376,9 @@ class Resource(Generic[D]):
         reserved = changes.get("reserved", base.reserved)
         is_end = bool(changes.get("deleted"))
         reserved = ended(reserved) if is_new or is_end else carried(base.reserved, reserved)
+        reserved = still_counted(base.reserved, reserved)
+        if "data" in changes and not is_end:
+            changes = {**changes, "data": self._shaped(base.id, base, changes["data"])}
         reserved = await cover.prepare(base, None if is_end else changes.get("data", base.data), reserved)
 
         def draft(write_id: str) -> Envelope:
@@ -414,6 +420,43 @@ class Resource(Generic[D]):
         if self._guard is not None and self._guard is not guard and not self._guard.is_retired:
             raise ConfigError(f"resource {self.name!r} is guarded already: use one plugin that expires its records")
         self._guard = guard
+
+    def shaped_by(self, name: str, shape: Shape | None) -> None:
+        """From here on every write through this object is shaped by the plugin of this name; `None`: no longer."""
+        if shape is None:
+            self._shapes.pop(name, None)
+        else:
+            self._shapes[name] = shape
+
+    def _shaped(self, id: str, base: Envelope | None, data: dict[str, Any]) -> dict[str, Any]:
+        for shape in self._shapes.values():
+            data = shape.shaped(id, base, data)
+        return data
+
+    async def keep(self, id: str, reserved: dict[str, Any]) -> Written | None:
+        """Keep something for a key that has nothing yet: a tombstone of no record, over which anything may be inserted.
+
+        `None`: there is something. Raises `WriteUnknown`. What is kept stays, so that the key is never absent again:
+        each copy that is sent lands on an absent key, or not at all.
+        """
+
+        def draft(write_id: str) -> Envelope:
+            version = _random_version(write_id)
+            return Envelope(
+                id=id,
+                version=version,
+                first_version=version,
+                write_id=write_id,
+                recent_writes=(write_id,),
+                first_write_id=write_id,
+                updated_at=self._now(),
+                deleted=True,
+                data={},
+                reserved=reserved,
+            )
+
+        assert reserved, "a tombstone that keeps nothing is removed"
+        return await self._writer.create(key_of(self.name, id), id, draft, once=False)
 
     async def find(self, id: str) -> Found | None:
         """What lies there, tombstones included. Raises `DamagedRecord`."""

@@ -51,9 +51,9 @@ async def first_written(store: Store, key: str, ours: R, *, what: str) -> R:
     """What the first process wrote under this key, which is `ours` if that is this one."""
     doubt: Unknown | None = None
     for _ in range(_TRIES):
-        theirs = await _read(store, key, type(ours), what)
-        if theirs is not None:
-            return theirs
+        found = await read_agreed(store, key, type(ours), what)
+        if found is not None:
+            return found[0]
         outcome = await store.create(key, encode(ours))
         if isinstance(outcome, Unknown):
             doubt = outcome
@@ -62,7 +62,8 @@ async def first_written(store: Store, key: str, ours: R, *, what: str) -> R:
     raise doubt.error if doubt is not None else StoreUnavailable(f"{key} of {what} comes and goes: who removes it?")
 
 
-async def _read(store: Store, key: str, kind: type[R], what: str) -> R | None:
+async def read_agreed(store: Store, key: str, kind: type[R], what: str) -> tuple[R, Stored] | None:
+    """What is there, and as it is stored; `None`: nothing is. Raises if it cannot be used."""
     try:
         stored = await store.get(key)
     except NotFound:
@@ -79,4 +80,4 @@ async def _read(store: Store, key: str, kind: type[R], what: str) -> R | None:
             f"{key} of {what} is damaged ({agreed.reason}): stop every process that uses it, remove the object, and "
             "start them again"
         )
-    return agreed
+    return agreed, stored

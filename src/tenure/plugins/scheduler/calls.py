@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import msgspec
 
 from tenure.clock import Clock
-from tenure.errors import RequestNotAnswered, StoreError, TenureError
-from tenure.ledger import LedgerConfig, LogEntry, Producer, Receipt, Resync, Tail
+from tenure.errors import RequestNotAnswered, TenureError
+from tenure.ledger import LedgerConfig, LogEntry, Producer, Receipt
 from tenure.ledger.layout import INBOX, parse_inbox_key
+from tenure.plugins.ledgered import Following
 from tenure.plugins.scheduler.records import Refused, decode_work
 from tenure.plugins.scheduler.wire import OVERHEAD, Command
 from tenure.store import Store
 
-_log = logging.getLogger("tenure.scheduler")
-
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 0.5
 _MOST_EARLY = 1000
 
 
@@ -26,14 +22,9 @@ class Calls:
     """All calls of one process that wait: they share one reader of the log."""
 
     def __init__(self, store: Store, producer: Producer, *, ledger: LedgerConfig, clock: Clock) -> None:
-        self._store = store
         self._producer = producer
-        self._ledger = ledger
-        self._clock = clock
-        self._tail: Tail | None = None
-        self._starting = asyncio.Lock()
-        self._reader: asyncio.Task[None] | None = None
-        self._callers = 0
+        # What is decided while entries are missed is not known: those who wait for it are told so by their timeout.
+        self._following = Following(store, ledger=ledger, clock=clock, on_entry=self._read, on_end=self._ended)
         self._waiting: dict[tuple[str, int], list[tuple[int, asyncio.Future[str | None]]]] = {}
         self._early: dict[tuple[str, int], dict[int, str]] = {}
         """Batches that were folded before their caller had its receipt: what was refused in them."""
@@ -47,21 +38,21 @@ class Calls:
         if timeout is None:
             await self._producer.submit(command, size, ordered=True)
             return None
-        self._callers += 1
+        await self._following.join()
         try:
-            await self._read_along()
             receipt = await self._producer.submit(command, size, ordered=True)
             return await self._answer(receipt, timeout)
         finally:
-            self._callers -= 1
-            if not self._callers:
-                self._stop()
+            self._following.leave()
 
     def heard(self, entry: LogEntry) -> None:
-        """An entry that was read, or written by this process. What comes before its turn is read in its turn."""
-        tail = self._tail
-        if tail is None or entry.seq != tail.position or not tail.took(entry):
-            return
+        """An entry that was written by this process."""
+        self._following.heard(entry)
+
+    def _ended(self) -> None:
+        self._early = {}
+
+    def _read(self, entry: LogEntry) -> None:
         refused: dict[tuple[str, int], dict[int, str]] = {}
         if (events := entry.decided) is not None and entry.folded:
             for event in decode_work(events).events:
@@ -83,10 +74,7 @@ class Calls:
                     self._early[uid, number] = reasons
 
     async def aclose(self) -> None:
-        reader = self._reader
-        self._stop()
-        if reader is not None:
-            await asyncio.wait([reader])
+        await self._following.aclose()
         for waiting in self._waiting.values():
             for _, answer in waiting:
                 if not answer.done():
@@ -112,44 +100,6 @@ class Calls:
             waiting = [each for each in self._waiting.pop(key, []) if each[1] is not answer]
             if waiting:
                 self._waiting[key] = waiting
-
-    async def _read_along(self) -> None:
-        async with self._starting:
-            if self._tail is None:
-                tail = Tail(self._store, config=self._ledger, clock=self._clock)
-                await tail.start()
-                self._tail = tail
-                self._reader = asyncio.get_running_loop().create_task(self._read(tail))
-
-    def _stop(self) -> None:
-        reader, self._reader, self._tail = self._reader, None, None
-        self._early = {}
-        if reader is not None:
-            reader.cancel()
-
-    async def _read(self, tail: Tail) -> None:
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                found = await tail.poll()
-            except (StoreError, TenureError) as error:
-                _log.debug("the log is read again later: %s", error)
-                found = None
-            if found is Resync.LOST:
-                await self._begin_anew(tail)
-            elif isinstance(found, LogEntry):
-                self.heard(found)
-                pause = _FIRST_PAUSE
-                continue
-            await self._clock.sleep(pause)
-            pause = min(_LONGEST_PAUSE, pause * 1.5)
-
-    async def _begin_anew(self, tail: Tail) -> None:
-        """What was decided meanwhile is not known: those who wait for it are told so by their timeout."""
-        try:
-            await tail.start()
-        except StoreError as error:
-            _log.debug("the log is read again later: %s", error)
 
 
 def _answered(answer: asyncio.Future[str | None], refused: str | None) -> None:

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from tenure.plugins.ledgered import image
 from tenure.plugins.scheduler.job import Job
 
 MAX_ERROR_CHARACTERS = 1000
@@ -248,14 +249,10 @@ decode_work = msgspec.json.Decoder(Work).decode
 # Snapshots
 
 
-class Frame(msgspec.Struct, rename="camel"):
-    """The first chunk."""
-
+class Frame(image.Frame, rename="camel", kw_only=True):
     paused: bool
     last: int
     totals: Totals
-    counts: dict[str, int] = {}
-    """What is in the others, by field."""
 
 
 class Contents(msgspec.Struct, omit_defaults=True):

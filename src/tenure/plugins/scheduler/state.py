@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 
 from tenure.ledger import Stamp
-from tenure.plugins.scheduler import image
+from tenure.plugins.ledgered import image
 from tenure.plugins.scheduler.job import Job
 from tenure.plugins.scheduler.records import (
     MAX_ERROR_CHARACTERS,
@@ -333,12 +333,12 @@ class ScheduleMachine:
     # Snapshots
 
     def snapshot(self) -> list[bytes]:
-        frame = Frame(self.paused, self.last, self.totals)
+        frame = Frame(paused=self.paused, last=self.last, totals=self.totals)
         contents = Contents(list(self.jobs.values()), list(self.open.values()), list(self.history.values()))
         return image.encode(frame, contents)
 
     def restore(self, chunks: Sequence[bytes]) -> None:
-        frame, contents = image.decode(chunks)
+        frame, contents = image.decode(chunks, Frame, Contents)
         self.__init__()  # type: ignore[misc]
         self.paused, self.last, self.totals = frame.paused, frame.last, frame.totals
         for state in contents.jobs:

@@ -1,37 +1,45 @@
-"""A schedule's state as the chunks of a snapshot."""
+"""A machine's state as the chunks of a snapshot: a frame, and lists that are cut into pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from tenure.plugins.scheduler.records import Contents, Frame
-
 _AT_ONCE = 20
-"""A job may take 64 KiB."""
+"""A job of a schedule may take 64 KiB."""
 _CHUNK_BYTES = 1024 * 1024
 """About so many in one chunk, and twice as many at most."""
-_FIELDS = Contents.__struct_fields__
-_contents = msgspec.json.Decoder(Contents)
 
 
-def encode(frame: Frame, contents: Contents) -> list[bytes]:
+class Frame(msgspec.Struct, rename="camel", kw_only=True):
+    """The first chunk; subclasses add what is no list."""
+
+    counts: dict[str, int] = {}
+    """What is in the others, by field."""
+
+
+F = TypeVar("F", bound=Frame)
+C = TypeVar("C", bound=msgspec.Struct)
+
+
+def encode(frame: Frame, contents: msgspec.Struct) -> list[bytes]:
+    """`contents`: lists, each of which goes into chunks of its own."""
     frame.counts = _counts(contents)
     chunks = [msgspec.json.encode(frame)]
-    for field in _FIELDS:
+    for field in contents.__struct_fields__:
         chunks += _chunks(field, getattr(contents, field))
     return chunks
 
 
-def decode(chunks: Sequence[bytes]) -> tuple[Frame, Contents]:
+def decode(chunks: Sequence[bytes], frame_kind: type[F], contents_kind: type[C]) -> tuple[F, C]:
     """Raises `ValueError` for what no leader has written."""
-    frame = msgspec.json.decode(chunks[0], type=Frame)
-    contents = Contents()
+    frame = msgspec.json.decode(chunks[0], type=frame_kind)
+    contents, part_of = contents_kind(), msgspec.json.Decoder(contents_kind)
     for chunk in chunks[1:]:
-        part = _contents.decode(chunk)
-        for field in _FIELDS:
+        part = part_of.decode(chunk)
+        for field in contents.__struct_fields__:
             getattr(contents, field).extend(getattr(part, field))
     found = _counts(contents)
     if found != {field: count for field, count in frame.counts.items() if count}:
@@ -39,8 +47,8 @@ def decode(chunks: Sequence[bytes]) -> tuple[Frame, Contents]:
     return frame, contents
 
 
-def _counts(contents: Contents) -> dict[str, int]:
-    return {field: count for field in _FIELDS if (count := len(getattr(contents, field)))}
+def _counts(contents: msgspec.Struct) -> dict[str, int]:
+    return {field: count for field in contents.__struct_fields__ if (count := len(getattr(contents, field)))}
 
 
 def _chunks(field: str, values: Sequence[Any]) -> Iterator[bytes]:

@@ -1,0 +1,176 @@
+"""The leader's part of the ledger: it folds amounts, and writes down what was applied, asked for and filed away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import tzinfo
+
+import msgspec
+
+from tenure.entropy import NewId
+from tenure.ledger import InboxName, Item, LogEntry, Place, Poison, Situation
+from tenure.plugins.counters.calendar import moment_of
+from tenure.plugins.counters.cell import Cell
+from tenure.plugins.counters.numbers import Counter
+from tenure.plugins.counters.pages import Merge
+from tenure.plugins.counters.records import Answer, Asked, Page, Work
+from tenure.plugins.counters.settings import CounterSettings
+from tenure.plugins.counters.state import CountersMachine
+from tenure.plugins.counters.wire import CONSOLIDATE, RECALCULATE, Letter, read_letter
+
+_log = logging.getLogger("tenure.counters")
+SEAL_ROWS = 20_000
+"""Records: when so many were counted in an hour, what there is becomes a page."""
+_MAX_OP_IDS_FORGOTTEN = 100_000
+_NOTHING = Work()
+
+
+class CountersClerk:
+    def __init__(
+        self,
+        settings: CounterSettings,
+        *,
+        draw_id: NewId,
+        on_committed: Callable[[LogEntry], None] = lambda entry: None,
+        on_urgent: Callable[[Iterable[str]], None] = lambda ids: None,
+    ) -> None:
+        self.machine = CountersMachine(settings.retention)
+        self._window_ms = round(settings.dedup_window * 1000)
+        self._zone: tzinfo = settings.zone
+        self._draw_id = draw_id
+        self._on_committed = on_committed
+        self._on_urgent = on_urgent
+        self._seen: dict[str, Counter] = {}
+        """How fields are counted, by what was read in this term."""
+        self._next = Work()
+        """What the next entry says, beside what is in the inbox."""
+        self._superfluous: list[str] = []
+
+    # What others have to say
+
+    def applied(self, id: str, through: int) -> None:
+        self._next.applied[id] = through
+
+    def answers(self, answer: Answer) -> None:
+        self._next.answered.append(answer)
+
+    def seal(self) -> None:
+        self._next.seal = True
+
+    def paged(self, page: Page) -> None:
+        self._next.paged.append(page)
+
+    def merged(self, merge: Merge, page: Page) -> None:
+        self._next.merged.append(page)
+        self._next.replaced.append([each.number for each in merge.pages])
+        kept = {chunk.key for chunk in page.chunks}
+        self._superfluous += [chunk.key for each in merge.pages for chunk in each.chunks if chunk.key not in kept]
+
+    @property
+    def has_news(self) -> bool:
+        """Is there something to write, whatever is in the inbox?"""
+        return self._next != _NOTHING
+
+    @property
+    def is_asked(self) -> bool:
+        """Does a request wait until the inbox was looked through?"""
+        return any(not asked.through for asked in self.machine.asked.values())
+
+    # As the ledger asks
+
+    def read(self, name: InboxName, body: bytes) -> tuple[Place, Letter]:
+        place, letter = read_letter(body)
+        for field, counter in letter.counters.items():
+            known = self.machine.counters.get(field) or self._seen.setdefault(field, counter)
+            if known != counter:
+                raise Poison(f"it counts {field!r:.80} as {counter.word}, and others as {known.word}")
+        return place, letter
+
+    async def prepare(self, items: Sequence[Item]) -> None:
+        pass
+
+    def decide(self, items: Sequence[Item], situation: Situation) -> bytes | None:
+        machine, stamp = self.machine, situation.stamp
+        work, self._next = self._next, Work()
+        self._fold(items, work)
+        self._ask(items, work, stamp.time_ms)
+        if situation.swept_ms is not None and not situation.unread:
+            certain_ms = situation.swept_ms - situation.doubt_ms
+            work.covered = [
+                request for request, asked in machine.asked.items() if not asked.through and asked.at_ms < certain_ms
+            ]
+        moment = moment_of(stamp.time_ms, self._zone)
+        if work.rows:
+            work.moment = moment
+        if machine.tally and machine.moment is not None:
+            work.seal = work.seal or len(machine.tally) >= SEAL_ROWS or moment.hour_ms > machine.moment.hour_ms
+        if work == _NOTHING:
+            return None
+        if not machine.ledger:
+            work.ledger = self._draw_id()
+        work.forgotten = self._forgotten(stamp.time_ms)
+        machine.enact(work, stamp)
+        return msgspec.json.encode(work)
+
+    def committed(self, entry: LogEntry, items: Sequence[Item]) -> Sequence[str]:
+        urgent = [id for item in items for id in item.content.urgent]
+        if urgent:
+            self._on_urgent(urgent)
+        self._on_committed(entry)
+        gone, self._superfluous = self._superfluous, []
+        return gone
+
+    # Inside
+
+    def _fold(self, items: Sequence[Item], work: Work) -> None:
+        """What is in the inbox, put together: one cell for each counter."""
+        counters = self.machine.counters
+        fresh: dict[str, Counter] = {}
+        whole: dict[str, dict[str, Cell]] = {}
+        seen: dict[str, None] = {}
+
+        def take(field: str, counter: Counter, id: str, cell: Cell) -> None:
+            if field not in counters:
+                fresh[field] = counter
+            cells = whole.get(field)
+            if cells is None:
+                cells = whole[field] = {}
+            known = cells.get(id)
+            if known is None:
+                cells[id] = cell
+            else:
+                known.followed_by(counter, cell)
+
+        for item in items:
+            letter: Letter = item.content
+            for field, rows in letter.rows.items():
+                counter = letter.counters[field]
+                for id, cell in rows.items():
+                    take(field, counter, id, cell)
+            for op_id, field, id, cell in letter.ops:
+                if op_id in self.machine.op_ids or op_id in seen:
+                    work.duplicates += 1
+                    continue
+                seen[op_id] = None
+                take(field, letter.counters[field], id, cell)
+        work.fields = {field: counter.word for field, counter in fresh.items()}
+        work.ops = list(seen)
+        work.rows = {field: {id: cell.plain() for id, cell in cells.items()} for field, cells in whole.items() if cells}
+
+    def _ask(self, items: Sequence[Item], work: Work, now_ms: int) -> None:
+        for item in items:
+            for request in item.content.requests:
+                if request.op in (CONSOLIDATE, RECALCULATE):
+                    work.asked[request.request] = Asked(request.op, request.id, now_ms)
+                else:
+                    work.answered.append(Answer(request.request, refused=f"{request.op[:64]!r} is not known here"))
+
+    def _forgotten(self, now_ms: int) -> int:
+        """How many of the oldest `op_id`s are past their window."""
+        count = 0
+        for at_ms in self.machine.op_ids.values():
+            if at_ms >= now_ms - self._window_ms or count >= _MAX_OP_IDS_FORGOTTEN:
+                break
+            count += 1
+        return count

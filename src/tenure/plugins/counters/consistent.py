@@ -1,0 +1,105 @@
+"""A total that misses nothing which was acknowledged before the question, and counts nothing twice.
+
+Three places hold amounts: the inbox, the log, the record; and amounts move on from each to the next while they are
+read. So they are read in this order: what moves on meanwhile is met again further on, and told by its name, or by its
+number. A record that is ahead of the log as it was read makes us read the log again: what it holds must be known by
+name before anything of the inbox is added to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tenure.database.resource import Resource
+from tenure.errors import NotFound, SchemaTooNew, StoreUnavailable
+from tenure.ledger import InboxName, Poison, TooNewLetter
+from tenure.ledger.inbox import Letter as Listed
+from tenure.ledger.layout import INBOX, parse_inbox_key
+from tenure.ledger.together import all_of
+from tenure.plugins.counters.fields import Fields
+from tenure.plugins.counters.numbers import Number
+from tenure.plugins.counters.state import CountersMachine
+from tenure.plugins.counters.totals import Key
+from tenure.plugins.counters.wire import Letter, read_letter
+from tenure.plugins.ledgered import LedgerView
+from tenure.store import Store, Stored
+
+_AT_ONCE = 32
+_ROUNDS = 10
+
+
+async def consistent_totals(
+    store: Store, view: LedgerView, resource: Resource[Any], name: str, id: str, fields: Fields
+) -> dict[str, Number | None]:
+    """By field. `store` is the ledger's own."""
+    letters = await _unfolded(store)
+    for _ in range(_ROUNDS):
+        state = await view.refresh()
+        machine = state.machine
+        assert isinstance(machine, CountersMachine)
+        producers, ledger = state.producers, machine.ledger
+        # All at once: the state goes on with the next one who asks.
+        waiting = [
+            (offer.number, {field: cell.copy() for field, cell in offer.cells.items() if field in fields})
+            for offer in machine.unapplied(id)
+        ]
+        rest = [letter for each, letter in letters if not producers.is_done(each)]
+        seen = {op_id for letter in rest for op_id, *_ in letter.ops if op_id in machine.op_ids}
+        seq = state.seq
+        found = await resource.find(id)
+        key = Key(found.envelope if found is not None else None, name)
+        through = key.through(ledger)
+        if through <= seq:
+            break
+    else:
+        raise StoreUnavailable(f"record {id!r} was ahead of its log {_ROUNDS} times: ask again")
+    totals = {field: key.total(field, counter) for field, counter in fields.items()}
+    for number, cells in waiting:
+        if number > through:
+            for field, cell in cells.items():
+                totals[field] = cell.applied_to(fields[field], totals[field])
+    for letter in rest:
+        _add(letter, id, fields, totals, seen)
+    return totals
+
+
+def _add(letter: Letter, id: str, fields: Fields, totals: dict[str, Number | None], seen: set[str]) -> None:
+    for field, counter in fields.items():
+        cell = letter.rows.get(field, {}).get(id)
+        if cell is not None:
+            totals[field] = cell.applied_to(counter, totals[field])
+    for op_id, field, record, cell in letter.ops:
+        if op_id in seen:
+            continue
+        seen.add(op_id)
+        if record == id and field in fields:
+            totals[field] = cell.applied_to(fields[field], totals[field])
+
+
+async def _unfolded(store: Store) -> list[tuple[InboxName, Letter]]:
+    """Everything in the inbox, in the order in which it would be folded."""
+    listed: list[Listed] = []
+    async for entry in store.list(INBOX):
+        name = parse_inbox_key(entry.key)
+        if name is not None:
+            listed.append(Listed(name, entry.size, round(entry.modified.timestamp() * 1000)))
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def fetch(each: Listed) -> tuple[InboxName, Letter] | None:
+        async with limit:
+            try:
+                stored = await store.get(each.name.key)
+            except NotFound:
+                return None  # it was folded since: the log has it
+        assert isinstance(stored, Stored)
+        try:
+            return each.name, read_letter(stored.body)[1]
+        except Poison:
+            return None
+        except TooNewLetter as error:
+            raise SchemaTooNew(f"{each.name.key}: {error}") from None
+
+    listed.sort(key=lambda each: (each.modified_ms, each.name))
+    found = await all_of(fetch(each) for each in listed)
+    return [each for each in found if each is not None]

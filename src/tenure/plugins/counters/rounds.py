@@ -1,0 +1,251 @@
+"""The leader's rounds: writing to records what was folded for them, and answering who waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+from tenure.clock import Clock, Reading
+from tenure.coordinator.events import NamedEvent
+from tenure.errors import NotFound, TenureError
+from tenure.plugins.counters.applying import Applier, Failures
+from tenure.plugins.counters.clerk import CountersClerk
+from tenure.plugins.counters.events import ApplyFailed, Consolidated, FieldHidden, Recalculated
+from tenure.plugins.counters.history import recorded
+from tenure.plugins.counters.numbers import Number
+from tenure.plugins.counters.pages import PageBook
+from tenure.plugins.counters.records import Answer, Asked
+from tenure.plugins.counters.settings import CounterSettings
+from tenure.plugins.counters.totals import Key
+from tenure.plugins.counters.wire import CONSOLIDATE, RECALCULATE
+from tenure.plugins.ledgered import either
+
+_log = logging.getLogger("tenure.counters")
+RETRY = 5.0
+"""Seconds before a record that could not be written is tried again; more each time ..."""
+LONGEST_RETRY = 300.0
+"""... up to this."""
+MAX_TROUBLED = 10_000
+MAX_HIDDEN = 1000
+_RECALCULATIONS = 5
+
+
+class Trouble:
+    def __init__(self, since: Reading, reason: str) -> None:
+        self.since = since
+        self.reason = reason
+        self.pause = RETRY
+
+
+class _Overtaken(Exception):
+    """Somebody applied more than what is being compared."""
+
+
+class Rounds:
+    """For one term."""
+
+    def __init__(
+        self,
+        clerk: CountersClerk,
+        applier: Applier,
+        book: PageBook,
+        settings: CounterSettings,
+        *,
+        resource: str,
+        epoch: int,
+        clock: Clock,
+        emit: Callable[[NamedEvent], None],
+        stir: Callable[[], None],
+    ) -> None:
+        """`stir`: called when the next entry has something to say."""
+        self._clerk = clerk
+        self._applier = applier
+        self._book = book
+        self._settings = settings
+        self._resource = resource
+        self._epoch = epoch
+        self._clock = clock
+        self._emit = emit
+        self._stir = stir
+        self._urgent: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._answered: set[str] = set()
+        """Requests whose answers are under way."""
+        self._hidden: set[tuple[str, str]] = set()
+        self.troubled: dict[str, Trouble] = {}
+
+    def hurry(self, ids: Iterable[str]) -> None:
+        """Somebody waits for these."""
+        self._urgent.update(dict.fromkeys(ids))
+        self._wake.set()
+
+    def entry_written(self) -> None:
+        """Requests may be covered now, or answered for good."""
+        asked = self._clerk.machine.asked
+        self._answered &= asked.keys()
+        if asked:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """For the whole term: a round every `interval`, and whenever somebody waits."""
+        machine = self._clerk.machine
+        began = self._clock.read()
+        is_first = True  # what a former leader left is not kept waiting
+        while True:
+            left = self._settings.interval - self._clock.read().leader_elapsed(began)
+            if left > 0 and not is_first and not self._wake.is_set():
+                await either(self._wake, left)
+            self._wake.clear()
+            if is_first or self._clock.read().leader_elapsed(began) >= self._settings.interval:
+                began, is_first = self._clock.read(), False
+                wanted = list(machine.waiting)
+            else:
+                wanted = self._wanted()
+            if wanted:
+                await self._round(wanted)
+            await self._answer()
+
+    def _wanted(self) -> list[str]:
+        """What somebody waits for."""
+        machine = self._clerk.machine
+        wanted = {id: None for id in self._urgent if id in machine.waiting}
+        for asked in machine.asked.values():
+            if asked.through:
+                wanted.update(dict.fromkeys(machine.waiting if not asked.id else (asked.id,)))
+        return [id for id in wanted if id in machine.waiting]
+
+    async def _round(self, ids: list[str]) -> None:
+        began = self._clock.read()
+        ready = [id for id in ids if self._is_ready(id)]
+        done = {"records": 0, "failed": 0}
+        pieces = iter(ready)
+
+        async def take() -> None:
+            while (id := self._next(pieces)) is not None:
+                await self._one(id, done)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._settings.at_once, len(ready))):
+                    group.create_task(take())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        if done["records"] or done["failed"]:
+            seconds = round(self._clock.read().leader_elapsed(began), 3)
+            self._emit(Consolidated(self._resource, self._epoch, done["records"], done["failed"], seconds))
+
+    def _next(self, ids: Iterator[str]) -> str | None:
+        """Whom somebody waits for comes first, also in the middle of a long round."""
+        while self._urgent:
+            id = next(iter(self._urgent))
+            del self._urgent[id]
+            if id in self._clerk.machine.waiting and self._is_ready(id):
+                return id
+        return next(ids, None)
+
+    async def _one(self, id: str, done: dict[str, int]) -> None:
+        try:
+            applied = await self._applier.apply(self._clerk.machine, id)
+        except Failures as error:
+            done["failed"] += 1
+            self._trouble(id, str(error))
+            return
+        self.troubled.pop(id, None)
+        if applied is not None:
+            done["records"] += applied.wrote
+            self._clerk.applied(applied.id, applied.through)
+            self._stir()
+            for field in applied.hidden:
+                self._hide(id, field)
+
+    def _is_ready(self, id: str) -> bool:
+        trouble = self.troubled.get(id)
+        return trouble is None or self._clock.read().leader_elapsed(trouble.since) >= trouble.pause
+
+    def _trouble(self, id: str, reason: str) -> None:
+        now, known = self._clock.read(), self.troubled.get(id)
+        if known is None:
+            if len(self.troubled) >= MAX_TROUBLED:
+                self.troubled.pop(next(iter(self.troubled)))
+            self.troubled[id] = Trouble(now, reason)
+            _log.warning("record %r of %r is not up to date, and is tried again: %s", id, self._resource, reason)
+            self._emit(ApplyFailed(self._resource, id, reason[:1000]))
+        else:
+            known.since, known.reason, known.pause = now, reason, min(LONGEST_RETRY, 2 * known.pause)
+
+    def _hide(self, id: str, field: str) -> None:
+        if (id, field) not in self._hidden and len(self._hidden) < MAX_HIDDEN:
+            self._hidden.add((id, field))
+            _log.warning(
+                "field %r of record %r of %r is counted, and cannot be shown there: something on the way to it is no "
+                "object",
+                field,
+                id,
+                self._resource,
+            )
+            self._emit(FieldHidden(self._resource, id, field))
+
+    # Requests
+
+    async def _answer(self) -> None:
+        machine = self._clerk.machine
+        for request, asked in list(machine.asked.items()):
+            if request in self._answered or not asked.through or not machine.is_consolidated(asked.through, asked.id):
+                continue
+            if asked.op == CONSOLIDATE:
+                answer = Answer(request)
+            elif asked.op == RECALCULATE:
+                found = await self._recalculate(request, asked)
+                if found is None:
+                    continue
+                answer = found
+            else:
+                answer = Answer(request, refused=f"{asked.op!r:.64} is not known here")
+            self._answered.add(request)
+            self._clerk.answers(answer)
+            self._stir()
+
+    async def _recalculate(self, request: str, asked: Asked) -> Answer | None:
+        """`None`: it is tried again in the next round."""
+        machine, id = self._clerk.machine, asked.id
+        for _ in range(_RECALCULATIONS):
+            try:
+                if id in machine.waiting:
+                    applied = await self._applier.apply(machine, id)
+                    if applied is not None:
+                        self._clerk.applied(id, applied.through)
+                    return None  # once that is written down
+                totals, former = await self._compare(id)
+            except (_Overtaken, NotFound):
+                continue  # more was applied, or pages were put together, meanwhile
+            except Failures as error:
+                self._trouble(id, str(error))
+                return None
+            except TenureError as error:
+                return Answer(request, refused=str(error)[:1000])
+            values = {
+                field: machine.counters[field].stored(total) for field, total in totals.items() if total is not None
+            }
+            wrong = {
+                field: None if total is None else machine.counters[field].stored(total)
+                for field, total in former.items()
+            }
+            self._emit(Recalculated(self._resource, id, values, wrong))
+            return Answer(request, values, wrong)
+        return None
+
+    async def _compare(self, id: str) -> tuple[dict[str, Number | None], dict[str, Number | None]]:
+        machine = self._clerk.machine
+        through = machine.seq
+        history = await recorded(self._book, machine, id)
+
+        def expected(key: Key) -> dict[str, Number | None]:
+            if key.through(machine.ledger) > through:
+                raise _Overtaken
+            return {
+                field: cell.applied_to(machine.counters[field], key.start(field, machine.counters[field]))
+                for field, cell in history.items()
+            }
+
+        return await self._applier.put_right(machine, id, through, expected)

@@ -1,0 +1,144 @@
+"""What lies in the inbox of counters: amounts and requests. All of it is untrusted: what does not fit is set aside.
+
+A batch says of each field how it is counted, so that a leader which does not know the field yet can still count it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from tenure.ledger import InboxName, Lot, Place, Poison, TooNewLetter
+from tenure.plugins.counters.cell import Cell, cell_from
+from tenure.plugins.counters.fields import MAX_FIELD_CHARACTERS
+from tenure.plugins.counters.group import Group
+from tenure.plugins.counters.numbers import Counter, counter_of
+
+SCHEMA = 1
+MAX_REQUESTS = 10_000
+CONSOLIDATE, RECALCULATE = "consolidate", "recalculate"
+MAX_ID_CHARACTERS = 256
+MAX_OP_ID_CHARACTERS = 128
+REQUEST_BYTES = 500
+
+Small = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+Id = Annotated[str, msgspec.Meta(max_length=MAX_ID_CHARACTERS)]
+RecordId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_CHARACTERS)]
+Field = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_FIELD_CHARACTERS)]
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """From somebody who waits for an answer."""
+
+    request: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    op: Annotated[str, msgspec.Meta(max_length=64)]
+    id: Id = ""
+    """Of a record; empty: all of them."""
+
+
+class _Letter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One inbox object."""
+
+    schema: int
+    after: int
+    skipped: Annotated[list[Small], msgspec.Meta(max_length=100)] = []
+    ahead: Annotated[list[Small], msgspec.Meta(max_length=1000)] = []
+    fields: Annotated[dict[Field, str], msgspec.Meta(max_length=1000)] = {}
+    """How each is counted: `int:sum`."""
+    rows: dict[Field, dict[RecordId, list[Any]]] = {}
+    ops: list[tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=128)], Field, RecordId, list[Any]]] = []
+    """What has an `op_id`: each by itself, in order, after the rows."""
+    requests: Annotated[list[Request], msgspec.Meta(max_length=MAX_REQUESTS)] = []
+    urgent: list[RecordId] = []
+    """Somebody waits until these are consolidated."""
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """One inbox object, as it is folded."""
+
+    counters: dict[str, Counter]
+    rows: dict[str, dict[str, Cell]]
+    """By field and record."""
+    ops: list[tuple[str, str, str, Cell]]
+    """`op_id`, field, record, and what it does."""
+    requests: list[Request]
+    urgent: list[str]
+
+
+class _Schema(msgspec.Struct):
+    schema: int
+
+
+def compose(name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
+    """The body of a batch. The groups in it are closed by this: what comes later goes into others."""
+    fields: dict[str, str] = {}
+    whole = Group()
+    requests: list[Request] = []
+    for lot in lots:
+        if isinstance(lot.payload, Group):
+            lot.payload.closed = True
+            whole.take(lot.payload)
+        else:
+            requests.append(lot.payload)
+    rows = {}
+    for field, cells in whole.rows.items():
+        fields[field] = whole.counters[field].word
+        rows[field] = {id: cell.plain() for id, cell in cells.items()}
+    for _, field, _, _ in whole.ops:
+        fields[field] = whole.counters[field].word
+    ops = [(op_id, field, id, cell.plain()) for op_id, field, id, cell in whole.ops]
+    letter = _Letter(
+        SCHEMA,
+        place.after,
+        list(place.skipped),
+        list(place.ahead),
+        fields,
+        rows,
+        ops,
+        requests,
+        list(whole.urgent),
+    )
+    return msgspec.json.encode(letter)
+
+
+def read_letter(body: bytes) -> tuple[Place, Letter]:
+    """Raises `Poison` or `TooNewLetter`."""
+    try:
+        schema = _schema.decode(body).schema
+        if schema > SCHEMA:
+            raise TooNewLetter(f"it is of schema {schema}, and this process knows {SCHEMA}: update it")
+        if schema < 1:
+            raise Poison(f"its schema is {schema}")
+        letter = _letter.decode(body)
+        counters = {field: _known(field, word) for field, word in letter.fields.items()}
+        rows = {}
+        for field, cells in letter.rows.items():
+            counter = _counter_for(counters, field)
+            rows[field] = {id: cell_from(counter, row) for id, row in cells.items()}
+        ops = [
+            (op_id, field, id, cell_from(_counter_for(counters, field), row)) for op_id, field, id, row in letter.ops
+        ]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise Poison(f"it is not readable: {str(error)[:200]}") from None
+    place = Place(letter.after, letter.skipped, letter.ahead)
+    return place, Letter(counters, rows, ops, letter.requests, letter.urgent)
+
+
+def _known(field: str, word: str) -> Counter:
+    counter = counter_of(word)
+    if counter is None:
+        raise TooNewLetter(f"it counts {field!r:.80} as {word!r:.80}, which this process does not know: update it")
+    return counter
+
+
+def _counter_for(counters: dict[str, Counter], field: str) -> Counter:
+    counter = counters.get(field)
+    if counter is None:
+        raise ValueError(f"it does not say how {field!r:.80} is counted")
+    return counter
+
+
+_schema = msgspec.json.Decoder(_Schema)
+_letter = msgspec.json.Decoder(_Letter)
