@@ -19,7 +19,7 @@ from tenure.database.resource import Resource
 from tenure.database.writing import Found
 from tenure.errors import DamagedRecord, RecordConflict, StoreError, WriteUnknown
 from tenure.plugins.counters.numbers import Number
-from tenure.plugins.counters.state import CountersMachine
+from tenure.plugins.counters.state import CountersMachine, Offer
 from tenure.plugins.counters.totals import Key, Written
 
 _log = logging.getLogger("tenure.counters")
@@ -48,12 +48,11 @@ class Applier:
         self._remembered: OrderedDict[str, Found] = OrderedDict()
         self.reads = self.writes = 0
 
-    async def apply(self, machine: CountersMachine, id: str) -> Applied | None:
-        """Bring one record up to date; `None`: nothing is offered for it.
+    async def apply(self, machine: CountersMachine, id: str, offers: list[Offer]) -> Applied | None:
+        """Bring one record up to date with what was offered, all of which is in the log; `None`: nothing was.
 
         Raises `StoreError` (try again), `DamagedRecord`, and `LeadershipLost`.
         """
-        offers = machine.offered(id)
         if not offers:
             return None
         ledger, counters = machine.ledger, machine.counters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import tzinfo
@@ -46,6 +47,18 @@ class CountersClerk:
         self._next = Work()
         """What the next entry says, beside what is in the inbox."""
         self._superfluous: list[str] = []
+        self._is_written = True
+        self._written = asyncio.Event()
+
+    async def written(self) -> CountersMachine:
+        """The state, once all of it is in the log: to be used before the next `await`.
+
+        While an entry is on its way the state is ahead of the log, and if another leader has that number, it is wrong.
+        Nothing of that may reach a record: its watermark would stand for amounts that are folded under another number.
+        """
+        while not self._is_written:
+            await self._written.wait()
+        return self.machine
 
     # What others have to say
 
@@ -110,10 +123,14 @@ class CountersClerk:
         if not machine.ledger:
             work.ledger = self._draw_id()
         work.forgotten = self._forgotten(stamp.time_ms)
+        self._is_written = False
+        self._written.clear()
         machine.enact(work, stamp)
         return msgspec.json.encode(work)
 
     def committed(self, entry: LogEntry, items: Sequence[Item]) -> Sequence[str]:
+        self._is_written = True
+        self._written.set()
         urgent = [id for item in items for id in item.content.urgent]
         if urgent:
             self._on_urgent(urgent)

@@ -17,6 +17,7 @@ from tenure.plugins.counters.numbers import Number
 from tenure.plugins.counters.pages import PageBook
 from tenure.plugins.counters.records import Answer, Asked
 from tenure.plugins.counters.settings import CounterSettings
+from tenure.plugins.counters.state import CountersMachine, Offer
 from tenure.plugins.counters.totals import Key
 from tenure.plugins.counters.wire import CONSOLIDATE, RECALCULATE
 from tenure.plugins.ledgered import either
@@ -117,13 +118,14 @@ class Rounds:
 
     async def _round(self, ids: list[str]) -> None:
         began = self._clock.read()
-        ready = [id for id in ids if self._is_ready(id)]
+        machine = await self._clerk.written()
+        ready = [(id, machine.offered(id)) for id in ids if self._is_ready(id)]
         done = {"records": 0, "failed": 0}
         pieces = iter(ready)
 
         async def take() -> None:
-            while (id := self._next(pieces)) is not None:
-                await self._one(id, done)
+            while (piece := await self._next(pieces)) is not None:
+                await self._one(*piece, done)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -135,18 +137,20 @@ class Rounds:
             seconds = round(self._clock.read().leader_elapsed(began), 3)
             self._emit(Consolidated(self._resource, self._epoch, done["records"], done["failed"], seconds))
 
-    def _next(self, ids: Iterator[str]) -> str | None:
+    async def _next(self, pieces: Iterator[tuple[str, list[Offer]]]) -> tuple[str, list[Offer]] | None:
         """Whom somebody waits for comes first, also in the middle of a long round."""
         while self._urgent:
-            id = next(iter(self._urgent))
-            del self._urgent[id]
-            if id in self._clerk.machine.waiting and self._is_ready(id):
-                return id
-        return next(ids, None)
+            machine = await self._clerk.written()
+            if self._urgent:
+                id = next(iter(self._urgent))
+                del self._urgent[id]
+                if id in machine.waiting and self._is_ready(id):
+                    return id, machine.offered(id)
+        return next(pieces, None)
 
-    async def _one(self, id: str, done: dict[str, int]) -> None:
+    async def _one(self, id: str, offers: list[Offer], done: dict[str, int]) -> None:
         try:
-            applied = await self._applier.apply(self._clerk.machine, id)
+            applied = await self._applier.apply(self._clerk.machine, id, offers)
         except Failures as error:
             done["failed"] += 1
             self._trouble(id, str(error))
@@ -208,15 +212,13 @@ class Rounds:
 
     async def _recalculate(self, request: str, asked: Asked) -> Answer | None:
         """`None`: it is tried again in the next round."""
-        machine, id = self._clerk.machine, asked.id
+        id = asked.id
         for _ in range(_RECALCULATIONS):
+            machine = await self._clerk.written()
+            if id in machine.waiting:
+                return None  # once that is applied, and written down
             try:
-                if id in machine.waiting:
-                    applied = await self._applier.apply(machine, id)
-                    if applied is not None:
-                        self._clerk.applied(id, applied.through)
-                    return None  # once that is written down
-                totals, former = await self._compare(id)
+                totals, former = await self._compare(machine, id)
             except (_Overtaken, NotFound):
                 continue  # more was applied, or pages were put together, meanwhile
             except Failures as error:
@@ -235,9 +237,10 @@ class Rounds:
             return Answer(request, values, wrong)
         return None
 
-    async def _compare(self, id: str) -> tuple[dict[str, Number | None], dict[str, Number | None]]:
-        machine = self._clerk.machine
-        through = machine.seq
+    async def _compare(
+        self, machine: CountersMachine, id: str
+    ) -> tuple[dict[str, Number | None], dict[str, Number | None]]:
+        through = machine.seq  # nothing waits, and all of it is in the log
         history = await recorded(self._book, machine, id)
 
         def expected(key: Key) -> dict[str, Number | None]:
