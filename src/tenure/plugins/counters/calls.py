@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from tenure.clock import Clock
@@ -16,6 +17,7 @@ from tenure.plugins.ledgered import Following
 from tenure.store import Store
 
 _MOST_EARLY = 10_000
+_LOOK_AGAIN = 0.5
 _Batch = tuple[str, int]
 
 
@@ -26,7 +28,8 @@ class _Wait:
         self.id = id
         self.folded_at = 0
         """The entry that folded the batch; 0: none yet."""
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """False: the log does not tell, since there was nothing to count."""
 
 
 class Calls:
@@ -35,13 +38,14 @@ class Calls:
     def __init__(self, store: Store, producer: Producer, *, ledger: LedgerConfig, clock: Clock) -> None:
         self._store = store
         self._producer = producer
+        self._clock = clock
         self._following = Following(
             store, ledger=ledger, clock=clock, on_entry=self._read, on_end=self._ended, on_gap=self._learn
         )
         self._unfolded: dict[_Batch, list[_Wait]] = {}
         self._unapplied: dict[str, list[_Wait]] = {}
-        self._folded: dict[_Batch, int] = {}
-        """Batches that were folded before their caller had its receipt ..."""
+        self._folded: dict[_Batch, tuple[int, bool]] = {}
+        """Batches that were folded before their caller had its receipt, and whether `op_id`s were seen again ..."""
         self._applied: dict[str, int] = {}
         """... and what was applied since somebody waits at all."""
         self._requests: dict[str, asyncio.Future[Answer]] = {}
@@ -58,20 +62,32 @@ class Calls:
         wait = _Wait(id)
         batch = (receipt.uid, receipt.number)
         if batch in self._folded:
-            self._is_folded(wait, self._folded[batch])
+            self._is_folded(wait, *self._folded[batch])
         else:
             self._unfolded.setdefault(batch, []).append(wait)
         try:
             async with asyncio.timeout(timeout):
-                await wait.future
+                if not await wait.future:
+                    await self._looked_up(id)
         except TimeoutError:
             raise RequestNotAnswered(
                 f"what was given to {id!r} is written down and will be counted, and is not in its record after "
-                f"{timeout:g} s: does a leader work on these counters?"
+                f"{timeout:g} s: does a process lead that has these counters, and did it tell of apply-failed?"
             ) from None
         finally:
             _without(self._unfolded, batch, wait)
             _without(self._unapplied, id, wait)
+
+    async def _looked_up(self, id: str) -> None:
+        """An `op_id` had been counted before: what its first call gave may wait, and only the state tells."""
+        through: int | None = None
+        while True:
+            with contextlib.suppress(TenureError):  # it is looked at again
+                state = await read_counters(self._store)
+                through = state.seq if through is None else through
+                if machine_of(state).is_consolidated(through, id):
+                    return
+            await self._clock.sleep(_LOOK_AGAIN)
 
     async def ask(self, request: Request, timeout: float) -> Answer:
         """Give a request to the leader, and wait for its answer."""
@@ -119,14 +135,17 @@ class Calls:
             if not uid.startswith(self._producer.owner):
                 continue
             for number in numbers:
+                has_duplicates = work is not None and work.duplicates > 0
                 for wait in self._unfolded.pop((uid, number), ()):
-                    self._is_folded(wait, entry.seq)
+                    self._is_folded(wait, entry.seq, has_duplicates)
                 if len(self._folded) < _MOST_EARLY:
-                    self._folded[uid, number] = entry.seq
+                    self._folded[uid, number] = entry.seq, has_duplicates
 
-    def _is_folded(self, wait: _Wait, seq: int) -> None:
+    def _is_folded(self, wait: _Wait, seq: int, has_duplicates: bool) -> None:
         wait.folded_at = seq
-        if self._applied.get(wait.id, 0) >= seq:
+        if has_duplicates:  # its own may be among them: then nothing will ever be applied under this number
+            _done(wait, False)
+        elif self._applied.get(wait.id, 0) >= seq:
             _done(wait)
         else:
             self._unapplied.setdefault(wait.id, []).append(wait)
@@ -164,9 +183,9 @@ class Calls:
                     wait.folded_at = offers[-1].number
 
 
-def _done(wait: _Wait) -> None:
+def _done(wait: _Wait, is_applied: bool = True) -> None:
     if not wait.future.done():
-        wait.future.set_result(None)
+        wait.future.set_result(is_applied)
 
 
 def _without(waits: dict[_Batch, list[_Wait]] | dict[str, list[_Wait]], key: object, wait: _Wait) -> None:

@@ -27,6 +27,7 @@ class Frame(image.Frame, kw_only=True, rename="camel"):
 class OfferImage(msgspec.Struct, array_like=True):
     number: int
     cells: dict[str, Row]
+    first: int = 0
 
 
 class WaitingImage(msgspec.Struct, array_like=True):

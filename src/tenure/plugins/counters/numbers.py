@@ -2,7 +2,8 @@
 
 Whole numbers are exact without a bound. Decimals are exact: amounts have at most 30 digits on either side of the point.
 Floats are added up as doubles in the ledger's order, and every addition rounds: two processes always agree on the
-result, which may differ from the exact sum in its last digits.
+result, which may differ from the exact sum in its last digits. A sum that is too large for a double stays at the
+largest one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import decimal
 import enum
 import math
 import re
+import sys
 from decimal import Decimal
 from typing import Any
 
@@ -137,8 +139,12 @@ _WORDS = {counter.word: counter for counter in (Counter(kind, reducer) for kind 
 
 
 def plus(a: Any, b: Any) -> Any:
-    """The sum: exact for whole numbers and decimals."""
-    return _EXACT.add(a, b) if isinstance(a, Decimal) or isinstance(b, Decimal) else a + b
+    """The sum: exact for whole numbers and decimals. A float stays at the largest there is: JSON has no infinity, and
+    what cannot be written down would be lost with all that it was put together with."""
+    if isinstance(a, Decimal) or isinstance(b, Decimal):
+        return _EXACT.add(a, b)
+    total = a + b
+    return math.copysign(sys.float_info.max, total) if type(total) is float and math.isinf(total) else total
 
 
 def minus(a: Any) -> Any:

@@ -38,6 +38,12 @@ class Offer(msgspec.Struct):
 
     number: int
     cells: Cells
+    first: int = 0
+    """The lowest number that was put together here; 0: there is only one."""
+
+    @property
+    def oldest(self) -> int:
+        return self.first or self.number
 
 
 class Waiting(msgspec.Struct):
@@ -164,7 +170,8 @@ class CountersMachine:
                 return
             waiting.rest = Offer(stamp.seq, {field: cell})
             return
-        waiting.rest.number = stamp.seq
+        if waiting.rest.number != stamp.seq:
+            waiting.rest.first, waiting.rest.number = waiting.rest.oldest, stamp.seq
         if (known := waiting.rest.cells.get(field)) is not None:
             known.followed_by(self.counters[field], cell)
         else:
@@ -197,10 +204,7 @@ class CountersMachine:
     def is_consolidated(self, through: int, id: str = "") -> bool:
         """Is everything up to this entry known to be in its record?"""
         among: Iterable[Waiting] = self.waiting.values() if not id else filter(None, [self.waiting.get(id)])
-        return all(
-            waiting.offered[0].number > through and (waiting.rest is None or waiting.rest.number > through)
-            for waiting in among
-        )
+        return all(waiting.offered[0].oldest > through for waiting in among)  # the rest is younger
 
     # History
 
@@ -299,7 +303,7 @@ class CountersMachine:
             self.sums[level][start] = {field: self._read_sum(field, sum) for field, sum in row.items()}
 
     def _offer(self, offer: OfferImage) -> Offer:
-        return Offer(offer.number, self._cells(offer.cells))
+        return Offer(offer.number, self._cells(offer.cells), offer.first)
 
     def _cells(self, rows: dict[str, list[Any]]) -> Cells:
         return {field: cell_from(self.counters[field], row) for field, row in rows.items()}
@@ -322,7 +326,7 @@ def _image(offer: Offer | None) -> OfferImage | None: ...
 def _image(offer: Offer | None) -> OfferImage | None:
     if offer is None:
         return None
-    return OfferImage(offer.number, {field: cell.plain() for field, cell in offer.cells.items()})
+    return OfferImage(offer.number, {field: cell.plain() for field, cell in offer.cells.items()}, offer.first)
 
 
 def rows_of(tally: dict[str, dict[str, Cell]]) -> Rows:

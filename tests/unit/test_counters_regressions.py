@@ -1,0 +1,69 @@
+"""Failures of counters that were found once: each came back as long as its rule was missing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import tenure
+from tenure.ledger import Stamp
+from tenure.plugins.counters.cell import Cell, cell_from
+from tenure.plugins.counters.numbers import Counter, Kind
+from tenure.plugins.counters.records import Moment, Work
+from tenure.plugins.counters.state import MAX_OFFERED, CountersMachine
+
+SWIFT = tenure.CoordinatorConfig.fast(startup_jitter_max=0, takeover_delay=0.05, min_epoch_duration=0)
+LARGEST = sys.float_info.max
+
+
+@pytest.mark.req("EC-2")
+def test_what_was_put_together_is_consolidated_only_when_its_oldest_part_is() -> None:
+    """Else `consolidate` returns before an amount that was acknowledged before it is in its record."""
+    machine = CountersMachine()
+    for seq in range(1, MAX_OFFERED + 4):
+        first = {"ledger": "l", "fields": {"views": "int:sum"}} if seq == 1 else {}
+        work = Work(moment=Moment(0, 0, 0), rows={"views": {"home": [1, 1]}}, **first)  # type: ignore[arg-type]
+        machine.enact(work, Stamp(seq=seq, epoch=1, time_ms=seq))
+    put_together = MAX_OFFERED + 1  # the first of the rest
+    machine.enact(Work(applied={"home": MAX_OFFERED}), Stamp(seq=MAX_OFFERED + 4, epoch=1, time_ms=99))
+    for each in (machine, _restored(machine)):
+        (offer,) = each.offered("home")
+        assert (offer.number, offer.oldest) == (MAX_OFFERED + 3, put_together)
+        assert each.is_consolidated(MAX_OFFERED, "home")
+        assert not each.is_consolidated(put_together, "home")
+        assert not each.is_consolidated(put_together)
+
+
+@pytest.mark.req("EC-2")
+def test_sums_of_floats_that_are_too_large_can_still_be_written_down() -> None:
+    """Else the batch in which they are is set aside as unreadable, with what others gave."""
+    counter = Counter(Kind.FLOAT)
+    cell = Cell(counter)
+    for _ in range(3):
+        cell.add(counter, LARGEST)
+        cell.sub(counter, -LARGEST)
+    row = msgspec.json.decode(msgspec.json.encode(cell.plain()))
+    assert cell_from(counter, row).applied_to(counter, LARGEST) == LARGEST
+    assert cell_from(counter, row).applied_to(counter, -LARGEST) == 0.0
+
+
+@pytest.mark.req("EC-1")
+async def test_who_waits_with_an_op_id_that_was_counted_is_answered(tmp_path: Path) -> None:
+    """Nothing is applied for a second call: who waited for its number waited for ever."""
+    async with asyncio.timeout(60), tenure.Database((tmp_path / "bucket").as_uri()) as db:
+        counters = await db.use_plugin(tenure.EventualConsistencyPlugin("pages", ["views"], config=SWIFT))
+        for _ in range(2):
+            await counters.add("home", "views", 5, op_id="once", mode="sync", timeout=50)
+        await asyncio.gather(*(counters.add("home", "views", 2, op_id="two", mode="sync", timeout=50) for _ in "ab"))
+        assert await counters.get("home", "views") == 7
+        assert (await counters.stats()).duplicates == 2
+
+
+def _restored(machine: CountersMachine) -> CountersMachine:
+    twin = CountersMachine()
+    twin.restore(machine.snapshot())
+    return twin
