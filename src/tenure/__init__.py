@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         WorkerReplaced,
         WriteUnknown,
     )
+    from tenure.plugins.counters import Counter, EventualConsistencyPlugin
     from tenure.plugins.queue import Message, Outgoing, Reject, S3QueuePlugin
     from tenure.plugins.scheduler import Run, SchedulerPlugin, at, cron, every
     from tenure.plugins.supervisor import Child, Command, Context, CoordinatorCandidate, CoordinatorSupervisor, Restart
@@ -49,8 +50,10 @@ __all__ = [
     "CoordinatorConfig",
     "CoordinatorPlugin",
     "CoordinatorSupervisor",
+    "Counter",
     "Database",
     "DistributedLock",
+    "EventualConsistencyPlugin",
     "Expired",
     "Fenced",
     "GlobalCoordinatorService",
@@ -97,8 +100,10 @@ _HOMES = {
     "CoordinatorConfig": "tenure.coordinator.config",
     "CoordinatorPlugin": "tenure.coordinator.plugin",
     "CoordinatorSupervisor": "tenure.plugins.supervisor",
+    "Counter": "tenure.plugins.counters",
     "Database": "tenure.database",
     "DistributedLock": "tenure.coordinator.lock",
+    "EventualConsistencyPlugin": "tenure.plugins.counters",
     "Expired": "tenure.plugins.ttl",
     "Fenced": "tenure.errors",
     "GlobalCoordinatorService": "tenure.coordinator.service",

@@ -1,4 +1,4 @@
-"""Tenure for threads and scripts: the same leadership, locks, records, queues and schedules, without `async`.
+"""Tenure for threads and scripts: leadership, locks, records, queues, schedules and counters, without `async`.
 
     with tenure.blocking.lead("s3://bucket/app") as leader:
         while work_to_do():
@@ -20,6 +20,7 @@ import.
 """
 
 from tenure.blocking.coordinator import Coordinator, Subscription
+from tenure.blocking.counters import Counters
 from tenure.blocking.database import Database, lead, terms
 from tenure.blocking.leading import Leader, Leadership, Loss
 from tenure.blocking.lock import Held, Lock
@@ -32,6 +33,7 @@ from tenure.errors import LeadershipLost, LeadershipTimeout
 __all__ = [
     "TTL",
     "Coordinator",
+    "Counters",
     "Database",
     "Held",
     "Leader",

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar, overload
 
 from tenure import database
 from tenure.blocking.coordinator import Coordinator
+from tenure.blocking.counters import Counters
 from tenure.blocking.leading import Leader, OnLost, Overrun
 from tenure.blocking.lock import Lock
 from tenure.blocking.portal import Portal
@@ -30,6 +31,7 @@ from tenure.coordinator.fenced import FencedValue
 from tenure.coordinator.hooks import HookOverrun
 from tenure.coordinator.lock.lock import DEFAULT_TTL
 from tenure.errors import ConfigError, CoordinationError, ForkedProcess, InvalidUrl, TenureError
+from tenure.plugins.counters import EventualConsistencyPlugin
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.scheduler import SchedulerPlugin
 from tenure.plugins.ttl import TTLPlugin
@@ -156,20 +158,24 @@ class Database:
     def use_plugin(self, plugin: SchedulerPlugin, name: str | None = None) -> Scheduler: ...
     @overload
     def use_plugin(self, plugin: TTLPlugin, name: str | None = None) -> TTL: ...
+    @overload
+    def use_plugin(self, plugin: EventualConsistencyPlugin, name: str | None = None) -> Counters: ...
     def use_plugin(
-        self, plugin: S3QueuePlugin | SchedulerPlugin | TTLPlugin, name: str | None = None
-    ) -> Queue | Scheduler | TTL:
-        """Start the plugin of a queue, a schedule or a ttl, and give its twin for threads.
+        self,
+        plugin: S3QueuePlugin | SchedulerPlugin | TTLPlugin | EventualConsistencyPlugin,
+        name: str | None = None,
+    ) -> Queue | Scheduler | TTL | Counters:
+        """Start the plugin of a queue, a schedule, a ttl or counters, and give its twin for threads.
 
             queue = db.use_plugin(S3QueuePlugin("emails", producer_only=True))
             queue.enqueue({"to": "ada@example.org"})
 
         Use what it gives, and no longer the plugin, whose methods are async. Other plugins have no twin for threads.
         """
-        if not isinstance(plugin, S3QueuePlugin | SchedulerPlugin | TTLPlugin):
+        if not isinstance(plugin, S3QueuePlugin | SchedulerPlugin | TTLPlugin | EventualConsistencyPlugin):
             raise ConfigError(
-                f"{plugin!r} cannot be used by threads: give an S3QueuePlugin, a SchedulerPlugin or a TTLPlugin; other "
-                "plugins are for tenure.Database"
+                f"{plugin!r} cannot be used by threads: give an S3QueuePlugin, a SchedulerPlugin, a TTLPlugin or an "
+                "EventualConsistencyPlugin; other plugins are for tenure.Database"
             )
         portal = self._connected()
         started = portal.call(lambda: self._database.use_plugin(plugin, name))
@@ -178,6 +184,8 @@ class Database:
                 return Scheduler(portal, started)
             case TTLPlugin():
                 return TTL(portal, started)
+            case EventualConsistencyPlugin():
+                return Counters(portal, started)
         return Queue(portal, started)
 
     def lock(

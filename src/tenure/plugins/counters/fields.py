@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from tenure.errors import ConfigError
-from tenure.plugins.counters.numbers import Counter, Kind
+from tenure.plugins.counters.numbers import Counter, Kind, counter_of
 
 MAX_FIELDS = 100
 MAX_FIELD_CHARACTERS = 200
@@ -20,8 +20,8 @@ Fields = Mapping[str, Counter]
 
 
 def fields_from(given: object) -> dict[str, Counter]:
-    """Fields as a user names them: a list of names (whole numbers that are added up), or a dict with a `Counter`, or
-    one of `int`, `float` and `Decimal`, for each."""
+    """Fields as a user names them: a list of names (whole numbers that are added up), or a dict that says how each is
+    counted: by a `Counter`, by its word (`"decimal:max"`), or by one of `int`, `float` and `Decimal`."""
     if isinstance(given, str):
         given = (given,)
     if isinstance(given, Mapping):
@@ -87,7 +87,11 @@ def _counter(name: object, value: object) -> Counter:
         return value
     if isinstance(value, type) and value in _BY_TYPE:
         return Counter(_BY_TYPE[value])
-    raise ConfigError(f"fields[{name!r:.80}] is {value!r:.80}: give a Counter, or int, float or Decimal")
+    if (counter := counter_of(value)) is not None:
+        return counter
+    raise ConfigError(
+        f"fields[{name!r:.80}] is {value!r:.80}: give int, float or Decimal, a word such as 'decimal:max', or a Counter"
+    )
 
 
 def _is_half(name: str) -> bool:
