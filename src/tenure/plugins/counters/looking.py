@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from tenure.errors import ConfigError
+from tenure.errors import ConfigError, NotFound
 from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import INBOX
@@ -21,10 +21,12 @@ from tenure.plugins.counters.numbers import Counter, Number, minus, plus
 from tenure.plugins.counters.pages import PageBook
 from tenure.plugins.counters.records import Level, Moment, Rows
 from tenure.plugins.counters.state import CountersMachine
-from tenure.plugins.ledgered import Onlooker
+from tenure.plugins.ledgered import LedgerView, Onlooker
 from tenure.store import Store
 
+T = TypeVar("T")
 MAX_TOP = 10_000
+_TRIES = 5
 
 
 class Period(enum.Enum):
@@ -92,6 +94,18 @@ async def read_counters(store: Store) -> LedgerState:
     return state
 
 
+async def looked(view: LedgerView, look: Callable[[CountersMachine], Awaitable[T]]) -> T:
+    """What `look` finds in the newest state. Pages are put together while others read them: then it looks again."""
+    for attempt in range(_TRIES):
+        machine = machine_of(await view.refresh())
+        try:
+            return await look(machine)
+        except NotFound:
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
 def machine_of(state: LedgerState) -> CountersMachine:
     assert isinstance(state.machine, CountersMachine)
     return state.machine
@@ -133,7 +147,7 @@ def rollup_of(machine: CountersMachine, field: str, period: Period, zone: ZoneIn
         if field in row:
             sum = row[field]
             begin = week_of(start, zone) if period is Period.WEEK else start
-            cell = found.setdefault(begin, Cell(counter))
+            cell = found.setdefault(begin, Cell.blank(counter))
             cell.adds += sum.adds
             cell.added = plus(cell.added, sum.added)
             cell.subs += sum.subs

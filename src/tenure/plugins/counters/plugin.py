@@ -20,9 +20,9 @@ Not guaranteed: that `get` without `consistent` shows what was just added. It is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, cast, overload
+from typing import Any, cast, overload
 
 import msgspec
 
@@ -32,7 +32,7 @@ from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
 from tenure.database.ids import check_id
 from tenure.database.resource import Resource
-from tenure.errors import ConfigError, NotFound, RequestRefused
+from tenure.errors import ConfigError, RequestRefused
 from tenure.ledger import InboxName, LedgerConfig, LogEntry, Lot, Place
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
 from tenure.plugins.counters.agreed import agree
@@ -49,7 +49,7 @@ from tenure.plugins.counters.looking import (
     Top,
     history_of,
     limit_of,
-    machine_of,
+    looked,
     rollup_of,
     stats_of,
     top_of,
@@ -64,9 +64,7 @@ from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, LedgerPlugin, LedgerView
 from tenure.plugins.queue.meter import IdleMeter
 from tenure.store import Store
 
-T = TypeVar("T")
 TIMEOUT = 30.0
-_TRIES = 5
 
 
 class Recalculated(msgspec.Struct, frozen=True):
@@ -193,7 +191,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
         if (self.settings.mode if mode is None else word_of("mode", mode, Mode)) is Mode.SYNC:
             await self._give_and_wait(collector, how, id, field, counter, amount, op_id, seconds("timeout", timeout))
             return
-        group = await collector.group()
+        group = collector.current or await collector.group()
         cell = group.cell(field, counter, id) if op_id is None else group.op(_op_id(op_id), field, counter, id)
         how(cell, counter, amount)
         await group.durable()
@@ -212,7 +210,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
         calls = self._waiting()
         await calls.join()
         try:
-            group = await collector.group()
+            group = collector.current or await collector.group()
             cell = group.cell(field, counter, id) if op_id is None else group.op(_op_id(op_id), field, counter, id)
             how(cell, counter, amount)
             group.urgent[id] = None
@@ -267,7 +265,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
                 return rollup_of(machine, field, chosen, zone, count)
             return await history_of(self._opened(), machine, check_id(id), field, chosen, zone, count)
 
-        return await self._look(look)
+        return await looked(self._seen(), look)
 
     async def top(
         self,
@@ -290,7 +288,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
                 return []
             return await top_of(self._opened(), machine, field, count, chosen, at_ms, self.settings.zone)
 
-        return await self._look(look)
+        return await looked(self._seen(), look)
 
     async def stats(self) -> CounterStats:
         """What is under way, and what was counted so far."""
@@ -418,17 +416,6 @@ class EventualConsistencyPlugin(LedgerPlugin):
         if self._view is None:
             raise self._not_started()
         return self._view
-
-    async def _look(self, look: Callable[[CountersMachine], Awaitable[T]]) -> T:
-        """Pages are put together while others read them: then they look again."""
-        for attempt in range(_TRIES):
-            machine = machine_of(await self._seen().refresh())
-            try:
-                return await look(machine)
-            except NotFound:
-                if attempt == _TRIES - 1:
-                    raise
-        raise AssertionError("unreachable")
 
 
 def _op_id(op_id: object) -> str:
