@@ -47,6 +47,9 @@ class CountersClerk:
         self._next = Work()
         """What the next entry says, beside what is in the inbox."""
         self._superfluous: list[str] = []
+        """Objects of pages that the next entry replaces ..."""
+        self._replaced: list[str] = []
+        """... and that the entry does which is on its way."""
         self._is_written = True
         self._written = asyncio.Event()
 
@@ -106,6 +109,8 @@ class CountersClerk:
     def decide(self, items: Sequence[Item], situation: Situation) -> bytes | None:
         machine, stamp = self.machine, situation.stamp
         work, self._next = self._next, Work()
+        # What is put together while this entry is on its way is for the next one: until then the log names the old.
+        self._replaced, self._superfluous = [*self._replaced, *self._superfluous], []
         self._fold(items, work)
         self._ask(items, work, stamp.time_ms)
         if situation.swept_ms is not None and not situation.unread:
@@ -135,7 +140,7 @@ class CountersClerk:
         if urgent:
             self._on_urgent(urgent)
         self._on_committed(entry)
-        gone, self._superfluous = self._superfluous, []
+        gone, self._replaced = self._replaced, []
         return gone
 
     # Inside

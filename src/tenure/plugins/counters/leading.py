@@ -64,7 +64,7 @@ class CountersLeading(LedgerLeading[CountersClerk]):
         return CountersClerk(self._settings, draw_id=self._draw_id, on_committed=self._committed, on_urgent=self._hurry)
 
     async def serve(self, term: LedgerTerm, clerk: CountersClerk) -> None:
-        book = PageBook(self._store, self._draw_id)
+        book = PageBook(self._store, self._draw_id, self._lead.epoch)
         stir = self._news.set
         self._looked, self._more, self._look_pause = None, False, SOON
         self.rounds = Rounds(

@@ -2,7 +2,8 @@
 
 A page is sorted by record and cut into chunks, so that the history of one record is one read a page, and two pages are
 put together without either being in memory. A page counts once the log names it. What the log does not name is a
-leader's that did not come to it, and is removed by the next one.
+leader's that did not come to it, and is removed by the next one. Names begin with the leader's epoch: who led before
+and goes on without knowing removes nothing of those who came after.
 """
 
 from __future__ import annotations
@@ -79,9 +80,11 @@ def next_merge(pages: Sequence[Page], now: Moment, retention: Retention, busy: f
 class PageBook:
     """Reads and writes pages. `store` is the ledger's own."""
 
-    def __init__(self, store: Store, draw_id: NewId) -> None:
+    def __init__(self, store: Store, draw_id: NewId = lambda: "", epoch: int = 0) -> None:
+        """`draw_id` and `epoch`: of the leader that writes pages."""
         self._store = store
         self._draw_id = draw_id
+        self._epoch = epoch
 
     async def write(self, sealed: Sealed) -> Page:
         """What was sealed, as a page."""
@@ -114,9 +117,14 @@ class PageBook:
                 yield row
 
     async def orphans(self, pages: Sequence[Page]) -> list[str]:
-        """Objects that no page names."""
+        """Objects of former leaders that no page names."""
         named = {chunk.key for page in pages for chunk in page.chunks}
-        return [entry.key async for entry in self._store.list(PAGES) if entry.key not in named]
+        found = []
+        async for entry in self._store.list(PAGES):
+            epoch = entry.key.removeprefix(PAGES).partition("-")[0]
+            if epoch.isdigit() and int(epoch) < self._epoch and entry.key not in named:
+                found.append(entry.key)
+        return found
 
     async def _merged(self, pages: Sequence[Page], counters: dict[str, Counter]) -> AsyncIterator[Row]:
         readers = [self.rows(page) for page in pages]
@@ -154,7 +162,7 @@ class PageBook:
 
         async def flush() -> None:
             body = msgspec.json.encode(_Body(piece))
-            key = f"{PAGES}{number:020d}-{tag}-{len(chunks):06d}"
+            key = f"{PAGES}{self._epoch:020d}-{number:020d}-{tag}-{len(chunks):06d}"
             # Unconditional: the name is ours alone, and the same bytes may land twice without harm.
             await self._store.put(key, body)
             chunks.append(Chunk(key, piece[0][0], piece[-1][0], len(piece), sha256(body).hexdigest()))
