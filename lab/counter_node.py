@@ -40,7 +40,6 @@ LEDGER = LedgerConfig(snapshot_every=100, trim_delay=8.0)
 INTERVAL = 1.0
 HOT = 10
 """Records that a fifth of all calls are for."""
-BURST = 10
 LARGEST = 10**12
 SPENT_EVERY = 0.5
 
@@ -128,7 +127,7 @@ async def write(counters: EventualConsistencyPlugin, notes: NoteFile, arguments:
     given, began = 0, loop.time()
     while number <= arguments.share or again:
         texts, again = again, []
-        for _ in range(min(BURST, arguments.share + 1 - number)):
+        for _ in range(min(arguments.burst, arguments.share + 1 - number)):
             texts.append(call_text(arguments.worker_id, number, arguments.records))
             number += 1
         notes.write("adding", *texts)
@@ -263,6 +262,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=1000)
     parser.add_argument("--share", type=int, default=1000, help="a writer's last number")
     parser.add_argument("--rate", type=float, default=250.0, help="a writer's calls a second")
+    parser.add_argument("--burst", type=int, default=25, help="of these, so many at a time")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds after each read or change")
     return parser.parse_args()
 

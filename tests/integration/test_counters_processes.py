@@ -57,10 +57,8 @@ def double(totals: dict[str, Any], amount: dict[str, int]) -> None:
         totals[field] += value
 
 
-async def count_and_judge(
-    url: str, folder: Path, writers: str, records: int, share: int, rate: float
-) -> dict[str, Any]:
-    options = ("--share", str(share), "--rate", str(rate))
+async def count_and_judge(url: str, folder: Path, writers: str, records: int, share: int, *more: str) -> dict[str, Any]:
+    options = ("--share", str(share), *more)
     async with CounterCluster(url, folder, records=records) as cluster:
         await cluster.insert_first()
         cluster.beside("changer")
@@ -89,7 +87,7 @@ async def count_and_judge(
 async def test_a_hundred_thousand_adds_while_every_leader_is_killed(
     url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
-    verdict = await count_and_judge(url_of("ministack"), tmp_path / "files", "abcdefgh", 1000, 12_500, 250.0)
+    verdict = await count_and_judge(url_of("ministack"), tmp_path / "files", "abcdefgh", 1000, 12_500)
     assert verdict["calls"] == 100_000
     assert verdict["kills"] >= 4
     assert verdict["unknown"] > 0, "some were killed in the middle of a call"
@@ -99,6 +97,6 @@ async def test_a_hundred_thousand_adds_while_every_leader_is_killed(
 @pytest.mark.slow
 @pytest.mark.req("EC-1", "EC-2", "EF-9")
 async def test_adds_while_leaders_are_killed_on_a_directory(url_of: Callable[[str], str], tmp_path: Path) -> None:
-    verdict = await count_and_judge(url_of("directory"), tmp_path / "files", "abc", 200, 8_000, 250.0)
+    verdict = await count_and_judge(url_of("directory"), tmp_path / "files", "abc", 200, 8_000, "--burst", "10")
     assert verdict["kills"] >= 2
     record("24,000 adds, leaders killed, directory", verdict)
