@@ -15,9 +15,10 @@ Not guaranteed: anything across two records.
 
 Deleting writes a tombstone by compare-and-swap, which hides the record and keeps its version. It is then removed where
 nothing can be lost by it: by conditional delete where the store has one, by a plain delete where the id is never
-inserted again (`reuse_ids=False`, and ids that tenure drew); otherwise `tenure gc` does it. A tombstone with something
-in `reserved` stays. Because tombstones go, the first version of an id that may come back is not 1 but a number drawn at
-random: so no version of the old record fits the new one.
+inserted again (`reuse_ids=False`, and ids that tenure drew) and no plugin shapes the records, since it may write to
+tombstones as well; otherwise `tenure gc` does it. A tombstone with something in `reserved` stays. Because tombstones
+go, the first version of an id that may come back is not 1 but a number drawn at random: so no version of the old record
+fits the new one.
 """
 
 from __future__ import annotations
@@ -262,6 +263,7 @@ class Resource(Generic[D]):
         for index, (item, id) in enumerate(zip(items, chosen, strict=True)):
             try:
                 plain.append(self._storable(item, id))
+                self._shaped(id, None, plain[-1])
                 if self._guard is not None:
                     self._guard.check(id, plain[-1])
             except InvalidRecord as error:
@@ -516,7 +518,8 @@ class Resource(Generic[D]):
         if self._store.info.conditional_delete:
             if written.version is not None:
                 await self._store.discard(key_of(self.name, id), written.version)
-        elif not self._may_return(id):
+        elif not self._may_return(id) and not self._shapes:
+            # Were something kept with the tombstone meanwhile, as amounts are, a plain delete would take it away.
             await self._store.delete(key_of(self.name, id))
 
     def _may_return(self, id: str) -> bool:
