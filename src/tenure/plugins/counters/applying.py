@@ -58,6 +58,14 @@ class Applier:
         ledger, counters = machine.ledger, machine.counters
 
         def change(key: Key) -> Written | None:
+            if (through := key.through(ledger)) > machine.seq:
+                self._ensure()  # a later leader's, perhaps
+                raise DamagedRecord(
+                    f"record {id!r} of {self._resource.name!r} holds amounts up to entry {through} of a log that has "
+                    f"{machine.seq}: was an older log put back? Put the newer one back, or amounts are lost",
+                    resource=self._resource.name,
+                    id=id,
+                )
             return key.applied(offers, counters, ledger)
 
         written = await self._change(id, change)
@@ -88,19 +96,22 @@ class Applier:
             )
             if not former:
                 return None
-            return key.with_totals(right, machine.counters, machine.ledger, through)
+            return key.put_right(right, machine.counters, machine.ledger, through)
 
-        await self._change(id, change)
+        self._remembered.pop(id, None)  # somebody may have changed it by other means
+        await self._change(id, change, is_mended=True)
         return right, former
 
-    async def _change(self, id: str, change: Callable[[Key], Written | None]) -> Written | None:
+    async def _change(
+        self, id: str, change: Callable[[Key], Written | None], *, is_mended: bool = False
+    ) -> Written | None:
         """Read, change, swap, until it is done; `None`: there is nothing to change."""
         found = self._remembered.pop(id, None)
         for _ in range(_TRIES):
             if found is None:
                 self.reads += 1
                 found = await self._resource.find(id)
-            written = change(Key(found.envelope if found is not None else None, self._name))
+            written = change(Key(found.envelope if found is not None else None, self._name, is_mended=is_mended))
             if written is None:
                 return None
             self._ensure()

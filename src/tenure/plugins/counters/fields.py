@@ -69,11 +69,12 @@ def value_at(data: Mapping[str, Any], path: str) -> object:
 
 
 def with_value(data: dict[str, Any], path: str, value: object) -> dict[str, Any] | None:
-    """The data with this value there; `None` if something on the way is no object. Nothing that was given changes."""
+    """The data with this value there; `None` if something on the way is no object, or if more than a value stands in
+    its place: that is somebody's data. Nothing that was given changes."""
     first, _, rest = path.partition(".")
-    if not rest:
-        return {**data, first: value}
     inner = data.get(first)
+    if not rest:
+        return None if isinstance(inner, dict | list) else {**data, first: value}
     if inner is None:
         inner = {}
     if not isinstance(inner, dict):

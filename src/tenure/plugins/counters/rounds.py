@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tenure.clock import Clock, Reading
 from tenure.coordinator.events import NamedEvent
-from tenure.errors import NotFound, TenureError
+from tenure.errors import CoordinationError, NotFound, TenureError
 from tenure.plugins.counters.applying import Applier, Failures
 from tenure.plugins.counters.clerk import CountersClerk
 from tenure.plugins.counters.events import ApplyFailed, Consolidated, FieldHidden, Recalculated
@@ -151,7 +151,9 @@ class Rounds:
     async def _one(self, id: str, offers: list[Offer], done: dict[str, int]) -> None:
         try:
             applied = await self._applier.apply(self._clerk.machine, id, offers)
-        except Failures as error:
+        except CoordinationError:
+            raise
+        except TenureError as error:  # whatever it is, it concerns this record alone
             done["failed"] += 1
             self._trouble(id, str(error))
             return
@@ -247,7 +249,9 @@ class Rounds:
             if key.through(machine.ledger) > through:
                 raise _Overtaken
             return {
-                field: cell.applied_to(machine.counters[field], key.start(field, machine.counters[field]))
+                field: cell.applied_to(
+                    machine.counters[field], key.start(field, machine.counters[field], machine.ledger)
+                )
                 for field, cell in history.items()
             }
 

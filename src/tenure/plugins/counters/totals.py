@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.database.counted import Counted, counted_of, with_counted
+from tenure.database.counted import Counted, Stored, counted_of, with_counted
 from tenure.database.records import Envelope
 from tenure.errors import DamagedRecord, InvalidRecord
 from tenure.plugins.counters.fields import Fields, value_at, with_value
@@ -34,14 +34,17 @@ class Written(msgspec.Struct, frozen=True):
 class Key:
     """One key of a resource, as counters see it."""
 
-    def __init__(self, envelope: Envelope | None, name: str) -> None:
-        """`name`: of the plugin instance. Raises `DamagedRecord`."""
+    def __init__(self, envelope: Envelope | None, name: str, *, is_mended: bool = False) -> None:
+        """`name`: of the plugin instance. Raises `DamagedRecord`; not if it `is_mended`: what cannot be read is put
+        right, and taken for nothing."""
         self._envelope = envelope
         self._name = name
+        self._is_mended = is_mended
         held = None if envelope is None else counted_of(envelope.reserved, name)
         if isinstance(held, str):
-            assert envelope is not None
-            raise DamagedRecord(f"record {envelope.id!r} is damaged: {held}", resource="", id=envelope.id)
+            if not is_mended:
+                raise self._damaged(held)
+            held = None
         self.held = held
 
     @property
@@ -55,7 +58,9 @@ class Key:
     def total(self, field: str, counter: Counter) -> Number | None:
         if self.held is not None and field in self.held.totals:
             found = counter.read(self.held.totals[field])
-            return found if found is not None else counter.zero
+            if found is None and not self._is_mended:
+                raise self._damaged(f"its total of {field!r:.80} is {self.held.totals[field]!r:.80}, no {counter.word}")
+            return found
         return self._own(field, counter)
 
     def _own(self, field: str, counter: Counter) -> Number | None:
@@ -65,11 +70,18 @@ class Key:
             found = counter.read(value_at(self._envelope.data, field))
         return found if found is not None else counter.zero
 
-    def start(self, field: str, counter: Counter) -> Number | None:
-        """What the field held before the first amount."""
-        if self.held is not None and field in self.held.starts:
-            return counter.read(self.held.starts[field])
-        return counter.zero if self.held is not None and field in self.held.totals else self._own(field, counter)
+    def start(self, field: str, counter: Counter, ledger: str) -> Number | None:
+        """What the field held before the first amount of this ledger.
+
+        If nothing is kept any more of a record that was counted, what stands in it may be a copy of its total: counting
+        began with nothing then, or amounts would be there twice.
+        """
+        held = self.held
+        if held is None:
+            return counter.zero
+        if held.ledger != ledger:
+            return self.total(field, counter)
+        return counter.read(held.starts[field]) if field in held.starts else counter.zero
 
     def applied(self, offers: Iterable[Offer], counters: Mapping[str, Counter], ledger: str) -> Written | None:
         """With everything of the offers that is not in it yet; `None`: all of it is."""
@@ -83,20 +95,39 @@ class Key:
                 counter = counters[field]
                 before = totals[field] if field in totals else self.total(field, counter)
                 totals[field] = cell.applied_to(counter, before)
-        return self.with_totals(totals, counters, ledger, fresh[-1].number)
+        starts = self._starts(ledger)
+        for field in totals:
+            counter = counters[field]
+            is_first = self.held is None or field not in self.held.totals
+            if is_first and (start := self._own(field, counter)) is not None and start != counter.zero:
+                starts[field] = counter.stored(start)
+        return self._with(totals, starts, counters, ledger, fresh[-1].number)
 
-    def with_totals(
+    def put_right(
         self, totals: Mapping[str, Number | None], counters: Mapping[str, Counter], ledger: str, through: int
     ) -> Written:
+        """With these totals, of everything up to that number."""
+        return self._with(totals, self._starts(ledger), counters, ledger, through)
+
+    def _starts(self, ledger: str) -> dict[str, Stored]:
+        """As they are kept: for a new ledger it is what a former one counted."""
+        if self.held is None:
+            return {}
+        return dict(self.held.starts if self.held.ledger == ledger else self.held.totals)
+
+    def _with(
+        self,
+        totals: Mapping[str, Number | None],
+        starts: dict[str, Stored],
+        counters: Mapping[str, Counter],
+        ledger: str,
+        through: int,
+    ) -> Written:
         stored = dict(self.held.totals) if self.held is not None else {}
-        starts = dict(self.held.starts) if self.held is not None else {}
         data = dict(self._envelope.data) if self._envelope is not None and not self._envelope.deleted else {}
         hidden = []
         for field, total in totals.items():
             counter = counters[field]
-            if field not in stored and (start := self._own(field, counter)) not in (None, counter.zero):
-                assert start is not None
-                starts[field] = counter.stored(start)
             if total is None:
                 stored.pop(field, None)
                 continue
@@ -110,6 +141,10 @@ class Key:
         counted = Counted(ledger, through, stored, starts)
         reserved = with_counted(self._envelope.reserved if self._envelope is not None else {}, self._name, counted)
         return Written(data, reserved, through, dict(totals), tuple(hidden))
+
+    def _damaged(self, why: str) -> DamagedRecord:
+        id = self._envelope.id if self._envelope is not None else ""
+        return DamagedRecord(f"record {id!r} is damaged: {why}; recalculate puts it right", resource="", id=id)
 
 
 class CountedShape:
@@ -131,11 +166,15 @@ class CountedShape:
                 if given is not None and counter.read(given) is None:
                     raise self._invalid(id, f"{field} is {given!r:.80}, and is counted as {counter.kind.value}")
                 continue
-            if given is not None and counter.read(given) != total and not self._is_blank(key, counter, given):
+            if given is not None and not (self._is_total(counter, given, total) or self._is_blank(key, counter, given)):
                 self._refuse(id, field, given, total)
             if total is not None and (given is not None or self._stands(key, base, field)):
                 data = with_value(data, field, counter.shown(total)) or data
         return data
+
+    def _is_total(self, counter: Counter, given: object, total: Number | None) -> bool:
+        """Is it the total, or as much of it as is shown?"""
+        return counter.read(given) == total or (total is not None and given == counter.shown(total))
 
     def _is_blank(self, key: Key, counter: Counter, given: object) -> bool:
         """A class whose field begins at zero has no other way to insert a record for a key that was counted before."""
