@@ -7,30 +7,38 @@ cells of which one comes after the other are one cell again. Besides it counts t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tenure.plugins.counters.numbers import Counter, Number, Reducer, minus, plus, written
+import msgspec
+
+from tenure.plugins.counters.numbers import Counter, Kind, Number, Reducer, minus, plus, written
 
 _LONG = 7
 
 
-class Cell:
-    __slots__ = ("added", "adds", "base", "net", "sets", "subbed", "subs")
+class Cell(msgspec.Struct, gc=False):
+    """There may be a hundred thousand, and they hold numbers alone: the garbage collector need not look at them."""
 
-    def __init__(self, counter: Counter) -> None:
-        zero: Any = 0 if counter.reducer is not Reducer.SUM else counter.zero
-        self.adds = 0
-        self.added: Any = zero
-        """What was given to `add`, added up ..."""
-        self.subs = 0
-        self.subbed: Any = zero
-        """... and to `sub`."""
-        self.sets = 0
-        self.base: Any = None
-        """What the last `set` gave; `None`: there was none."""
-        self.net: Any = zero if counter.reducer is Reducer.SUM else None
-        """Since then: the sum, or the extreme."""
+    adds: int
+    added: Any
+    """What was given to `add`, added up ..."""
+    subs: int
+    subbed: Any
+    """... and to `sub`."""
+    sets: int
+    base: Any
+    """What the last `set` gave; `None`: there was none."""
+    net: Any
+    """Since then: the sum, or the extreme."""
+
+    @classmethod
+    def blank(cls, counter: Counter) -> Cell:
+        """Nothing was done yet."""
+        if counter.reducer is Reducer.SUM:
+            zero = counter.zero
+            return cls(0, zero, 0, zero, 0, None, zero)
+        return cls(0, 0, 0, 0, 0, None, None)
 
     @property
     def calls(self) -> int:
@@ -55,16 +63,14 @@ class Cell:
         """Become both, the other after this one."""
         self.adds += later.adds
         self.added = plus(self.added, later.added)
-        self.subs += later.subs
-        self.subbed = plus(self.subbed, later.subbed)
+        if later.subs:
+            self.subs += later.subs
+            self.subbed = plus(self.subbed, later.subbed)
         self.sets += later.sets
         self._take(counter, later.base, later.net)
 
     def copy(self) -> Cell:
-        twin = Cell.__new__(Cell)
-        for name in Cell.__slots__:
-            setattr(twin, name, getattr(self, name))
-        return twin
+        return Cell(self.adds, self.added, self.subs, self.subbed, self.sets, self.base, self.net)
 
     def applied_to(self, counter: Counter, total: Number | None) -> Number | None:
         """What the total becomes."""
@@ -77,16 +83,16 @@ class Cell:
         return became
 
     def _take(self, counter: Counter, base: Any, net: Any) -> None:
-        if counter.reducer is Reducer.LAST:
+        reducer = counter.reducer
+        if reducer is Reducer.LAST:
             # An amount is the total, as if it had been set.
             if net is not None:
                 base, net = net, None
             if base is not None:
                 self.base = base
-            return
-        if base is not None:
+        elif base is not None:
             self.base, self.net = base, net if net is not None else counter.zero
-        elif counter.reducer is Reducer.SUM:
+        elif reducer is Reducer.SUM:
             self.net = plus(self.net, net)
         elif net is not None:
             self.net = net if self.net is None else _extreme(counter, self.net, net)
@@ -104,7 +110,6 @@ class Cell:
 
 def cell_from(counter: Counter, row: Any) -> Cell:
     """The cell that was written so. Raises `ValueError`."""
-    cell = Cell(counter)
     if type(row) is not list:
         raise ValueError(f"{row!r:.80} is no row")
     if len(row) == 2:
@@ -112,9 +117,9 @@ def cell_from(counter: Counter, row: Any) -> Cell:
         if type(adds) is not int or adds < 0 or (number := counter.read(net)) is None:
             raise ValueError(f"{row!r:.80} is no row of {counter.word}")
         if counter.reducer is Reducer.SUM:
-            cell.adds, cell.added, cell.net = adds, number, number
-        else:
-            cell.add(counter, number, adds)
+            return Cell(adds, number, 0, counter.zero, 0, None, number)
+        cell = Cell.blank(counter)
+        cell.add(counter, number, adds)
         return cell
     if len(row) != _LONG:
         raise ValueError(f"a row has {len(row)} parts")
@@ -129,9 +134,38 @@ def cell_from(counter: Counter, row: Any) -> Cell:
         or (read[3] is None and counter.reducer is Reducer.SUM)
     ):
         raise ValueError(f"{row!r:.80} is no row of {counter.word}")
-    cell.adds, cell.subs, cell.sets = counts
-    cell.added, cell.subbed, cell.base, cell.net = read
-    return cell
+    (adds, subs, sets), (added, subbed, based, net) = counts, read
+    return Cell(adds, added, subs, subbed, sets, based, net)
+
+
+def cells_from(counter: Counter, rows: Mapping[str, Any]) -> dict[str, Cell]:
+    """The same for many, by record: views, clicks and the like, which nearly all are, without a call for each."""
+    if counter.kind is not Kind.INT or counter.reducer is not Reducer.SUM:
+        return {id: cell_from(counter, row) for id, row in rows.items()}
+    cells = {}
+    for id, row in rows.items():
+        if type(row) is list and len(row) == 2:
+            adds, net = row
+            if type(adds) is int and type(net) is int and adds >= 0:
+                cells[id] = Cell(adds, net, 0, 0, 0, None, net)
+                continue
+        cells[id] = cell_from(counter, row)
+    return cells
+
+
+def put_together(counter: Counter, cells: dict[str, Cell], later: Mapping[str, Cell]) -> None:
+    """By record: have the first hold what the second does, after its own. They share cells from then on."""
+    is_simple = counter.reducer is Reducer.SUM and counter.kind is not Kind.DECIMAL
+    for id, cell in later.items():
+        known = cells.get(id)
+        if known is None:
+            cells[id] = cell
+        elif is_simple and not cell.subs and not cell.sets and cell.base is None:
+            known.adds += cell.adds
+            known.added += cell.added
+            known.net += cell.net
+        else:
+            known.followed_by(counter, cell)
 
 
 def all_applied(counter: Counter, cells: Iterable[Cell], total: Number | None) -> Number | None:

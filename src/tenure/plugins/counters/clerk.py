@@ -12,7 +12,7 @@ import msgspec
 from tenure.entropy import NewId
 from tenure.ledger import InboxName, Item, LogEntry, Place, Poison, Situation
 from tenure.plugins.counters.calendar import moment_of
-from tenure.plugins.counters.cell import Cell
+from tenure.plugins.counters.cell import Cell, put_together
 from tenure.plugins.counters.numbers import Counter
 from tenure.plugins.counters.pages import Merge
 from tenure.plugins.counters.records import Answer, Asked, Page, Work
@@ -152,30 +152,22 @@ class CountersClerk:
         whole: dict[str, dict[str, Cell]] = {}
         seen: dict[str, None] = {}
 
-        def take(field: str, counter: Counter, id: str, cell: Cell) -> None:
+        def take(field: str, counter: Counter, rows: dict[str, Cell]) -> None:
             if field not in counters:
                 fresh[field] = counter
-            cells = whole.get(field)
-            if cells is None:
-                cells = whole[field] = {}
-            known = cells.get(id)
-            if known is None:
-                cells[id] = cell
-            else:
-                known.followed_by(counter, cell)
+            put_together(counter, whole.setdefault(field, {}), rows)
 
         for item in items:
             letter: Letter = item.content
             for field, rows in letter.rows.items():
-                counter = letter.counters[field]
-                for id, cell in rows.items():
-                    take(field, counter, id, cell)
+                if rows:
+                    take(field, letter.counters[field], rows)
             for op_id, field, id, cell in letter.ops:
                 if op_id in self.machine.op_ids or op_id in seen:
                     work.duplicates += 1
                     continue
                 seen[op_id] = None
-                take(field, letter.counters[field], id, cell)
+                take(field, letter.counters[field], {id: cell})
         work.fields = {field: counter.word for field, counter in fresh.items()}
         work.ops = list(seen)
         work.rows = {field: {id: cell.plain() for id, cell in cells.items()} for field, cells in whole.items() if cells}

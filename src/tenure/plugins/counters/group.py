@@ -37,23 +37,23 @@ class Group:
             self.counters[field] = counter
         cell = cells.get(id)
         if cell is None:
-            cell = cells[id] = Cell(counter)
+            cell = cells[id] = Cell.blank(counter)
             self.size += 1
         return cell
 
     def op(self, op_id: str, field: str, counter: Counter, id: str) -> Cell:
         """A cell of its own: whether it counts is known only when it is folded."""
         self.counters[field] = counter
-        cell = Cell(counter)
+        cell = Cell.blank(counter)
         self.ops.append((op_id, field, id, cell))
         self.size += 1
         return cell
 
-    async def durable(self) -> Receipt:
-        """Wait until all of it is written."""
+    def durable(self) -> asyncio.Future[Receipt]:
+        """Done when all of it is written."""
         waiting: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
-        return await waiting
+        return waiting
 
     def settled(self, done: asyncio.Future[Receipt]) -> None:
         self.closed = True
@@ -86,9 +86,15 @@ class Collector:
         self._producer = producer
         self._open: Group | None = None
 
+    @property
+    def current(self) -> Group | None:
+        """What to put something into, at once: it may be closed at the next `await`. `None`: see `group`."""
+        group = self._open
+        return None if group is None or group.closed or group.size >= MAX_ROWS else group
+
     async def group(self) -> Group:
-        """What to put something into, at once: it may be closed at the next `await`."""
-        while (group := self._open) is None or group.closed or group.size >= MAX_ROWS:
+        """Likewise; it waits for room if there is none."""
+        while (group := self.current) is None:
             if self._producer.is_full:
                 await self._producer.room()
                 continue

@@ -28,6 +28,7 @@ DIGITS = 30
 """Of a decimal amount, on either side of the point."""
 _SHOWN_LIMIT = 2**63 - 1
 _EXACT = decimal.Context(prec=200, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact])
+_NO_DECIMAL = Decimal(0)
 _DECIMAL = re.compile(r"-?\d{1,120}(\.\d{1,60})?")
 
 
@@ -68,7 +69,10 @@ class Counter(msgspec.Struct, frozen=True):
     @property
     def zero(self) -> Number | None:
         """The total before the first amount; `None` where there is none."""
-        return ZEROS[self.kind] if self.reducer is Reducer.SUM else None
+        if self.reducer is not Reducer.SUM:
+            return None
+        # Not by a dict: an enum's hash is slow, and this is asked for with every amount.
+        return 0 if self.kind is Kind.INT else 0.0 if self.kind is Kind.FLOAT else _NO_DECIMAL
 
     def amount(self, what: str, value: object) -> Number:
         """What a caller gives, checked; otherwise a `ConfigError` that says what would be right."""
@@ -93,6 +97,8 @@ class Counter(msgspec.Struct, frozen=True):
         if isinstance(value, bool):
             return None
         if self.kind is Kind.INT:
+            if type(value) is int:
+                return value
             if isinstance(value, str) and re.fullmatch(r"-?\d{1,200}", value):
                 return int(value)
             return value if isinstance(value, int) else None
@@ -125,9 +131,6 @@ class Counter(msgspec.Struct, frozen=True):
         if isinstance(value, int):
             return max(-_SHOWN_LIMIT - 1, min(_SHOWN_LIMIT, value))
         return value
-
-
-ZEROS: dict[Kind, Number] = {Kind.INT: 0, Kind.FLOAT: 0.0, Kind.DECIMAL: Decimal(0)}
 
 
 def counter_of(word: object) -> Counter | None:

@@ -17,7 +17,7 @@ from typing import Any, overload
 import msgspec
 
 from tenure.ledger import Stamp
-from tenure.plugins.counters.cell import Cell, cell_from
+from tenure.plugins.counters.cell import Cell, cell_from, cells_from
 from tenure.plugins.counters.image import Contents, Frame, OfferImage, WaitingImage
 from tenure.plugins.counters.numbers import Counter, counter_of, plus, written
 from tenure.plugins.counters.records import Asked, Level, Moment, Page, Rows, Sealed, Sum, Work, decode_work
@@ -33,7 +33,7 @@ Cells = dict[str, Cell]
 """By field."""
 
 
-class Offer(msgspec.Struct):
+class Offer(msgspec.Struct, gc=False):
     """What an entry, or several of them, gave to one record."""
 
     number: int
@@ -46,7 +46,7 @@ class Offer(msgspec.Struct):
         return self.first or self.number
 
 
-class Waiting(msgspec.Struct):
+class Waiting(msgspec.Struct, gc=False):
     """Of one record."""
 
     since_ms: int
@@ -140,12 +140,9 @@ class CountersMachine:
     def _fold(self, rows: Rows, stamp: Stamp) -> None:
         for field, cells in rows.items():
             counter = self.counters[field]
-            sums = [self._sum(level, field) for level in self.sums] if cells else []
-            for id, row in cells.items():
-                cell = cell_from(counter, row)
-                self.totals.calls += cell.calls
-                for sum in sums:
-                    _count(sum, cell)
+            whole = Sum()
+            for id, cell in cells_from(counter, cells).items():
+                _count(whole, cell)
                 self._wait(id, field, cell, stamp)
                 tally = self.tally.get(id)
                 if tally is None:
@@ -154,6 +151,10 @@ class CountersMachine:
                     known.followed_by(counter, cell)
                 else:
                     tally[field] = cell.copy()
+            if cells:
+                self.totals.calls += whole.adds + whole.subs + whole.sets
+                for level in self.sums:
+                    _count(self._sum(level, field), whole)
 
     def _wait(self, id: str, field: str, cell: Cell, stamp: Stamp) -> None:
         waiting = self.waiting.get(id)
@@ -342,11 +343,11 @@ def _written(sum: Sum) -> Sum:
     return Sum(sum.adds, written(sum.added), sum.subs, written(sum.subbed), sum.sets)
 
 
-def _count(sum: Sum, cell: Cell) -> None:
-    sum.adds += cell.adds
-    sum.subs += cell.subs
-    sum.sets += cell.sets
-    if cell.adds:
-        sum.added = plus(sum.added, cell.added)
-    if cell.subs:
-        sum.subbed = plus(sum.subbed, cell.subbed)
+def _count(sum: Sum, more: Cell | Sum) -> None:
+    sum.adds += more.adds
+    sum.subs += more.subs
+    sum.sets += more.sets
+    if more.adds:
+        sum.added = plus(sum.added, more.added)
+    if more.subs:
+        sum.subbed = plus(sum.subbed, more.subbed)

@@ -5,13 +5,13 @@ A batch says of each field how it is counted, so that a leader which does not kn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from tenure.ledger import InboxName, Lot, Place, Poison, TooNewLetter
-from tenure.plugins.counters.cell import Cell, cell_from
+from tenure.plugins.counters.cell import Cell, cell_from, cells_from
 from tenure.plugins.counters.fields import MAX_FIELD_CHARACTERS
 from tenure.plugins.counters.group import Group
 from tenure.plugins.counters.numbers import Counter, counter_of
@@ -74,14 +74,15 @@ class _Schema(msgspec.Struct):
 def compose(name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
     """The body of a batch. The groups in it are closed by this: what comes later goes into others."""
     fields: dict[str, str] = {}
-    whole = Group()
+    groups: list[Group] = []
     requests: list[Request] = []
     for lot in lots:
         if isinstance(lot.payload, Group):
             lot.payload.closed = True
-            whole.take(lot.payload)
+            groups.append(lot.payload)
         else:
             requests.append(lot.payload)
+    whole = groups[0] if len(groups) == 1 else _together(groups)
     rows = {}
     for field, cells in whole.rows.items():
         fields[field] = whole.counters[field].word
@@ -103,6 +104,13 @@ def compose(name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
     return msgspec.json.encode(letter)
 
 
+def _together(groups: Iterable[Group]) -> Group:
+    whole = Group()
+    for group in groups:
+        whole.take(group)
+    return whole
+
+
 def read_letter(body: bytes) -> tuple[Place, Letter]:
     """Raises `Poison` or `TooNewLetter`."""
     try:
@@ -115,8 +123,7 @@ def read_letter(body: bytes) -> tuple[Place, Letter]:
         counters = {field: _known(field, word) for field, word in letter.fields.items()}
         rows = {}
         for field, cells in letter.rows.items():
-            counter = _counter_for(counters, field)
-            rows[field] = {id: cell_from(counter, row) for id, row in cells.items()}
+            rows[field] = cells_from(_counter_for(counters, field), cells)
         ops = [
             (op_id, field, id, cell_from(_counter_for(counters, field), row)) for op_id, field, id, row in letter.ops
         ]
