@@ -3,7 +3,8 @@
 Three places hold amounts: the inbox, the log, the record; and amounts move on from each to the next while they are
 read. So they are read in this order: what moves on meanwhile is met again further on, and told by its name, or by its
 number. A record that is ahead of the log as it was read makes us read the log again: what it holds must be known by
-name before anything of the inbox is added to it.
+name before anything of the inbox is added to it. So does one whose totals are of a log that is not known, while ours
+has said nothing yet: it may be ours.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ async def consistent_totals(
 ) -> dict[str, Number | None]:
     """By field. `store` is the ledger's own."""
     letters = await _unfolded(store)
+    other = ""  # a log that is not ours: ours was read after its totals were, and has no name yet
     for _ in range(_ROUNDS):
         state = await view.refresh()
         machine = state.machine
@@ -50,6 +52,9 @@ async def consistent_totals(
         found = await resource.find(id)
         key = Key(found.envelope if found is not None else None, name)
         through = key.through(ledger)
+        if not ledger and key.held is not None and key.held.ledger != other:
+            other = key.held.ledger
+            continue
         if through <= seq:
             break
     else:
