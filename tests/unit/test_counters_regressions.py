@@ -67,3 +67,19 @@ def _restored(machine: CountersMachine) -> CountersMachine:
     twin = CountersMachine()
     twin.restore(machine.snapshot())
     return twin
+
+
+@pytest.mark.req("EC-2")
+async def test_what_is_refused_writes_nothing_and_harms_nobody(tmp_path: Path) -> None:
+    """An `op_id` was looked at after a batch was opened for it: that was written empty, or could not be written."""
+    place = tmp_path / "bucket"
+    async with asyncio.timeout(60), tenure.Database(place.as_uri()) as db:
+        plugin = tenure.EventualConsistencyPlugin("pages", ["views"], producer_only=True)
+        counters = await db.use_plugin(plugin)
+        for op_id in ("", "x" * 129, "\ud800", 7):
+            for mode in ("async", "sync"):
+                with pytest.raises(tenure.ConfigError, match="op_id is"):
+                    await counters.add("home", "views", op_id=op_id, mode=mode)  # type: ignore[arg-type]
+        assert (await counters.stats()).inbox == 0
+        await counters.add("home", "views", op_id="é" * 128)
+        assert await counters.get("home", "views", consistent=True) == 1

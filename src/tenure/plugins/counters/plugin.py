@@ -188,11 +188,13 @@ class EventualConsistencyPlugin(LedgerPlugin):
         if collector is None:
             raise self._not_started()
         check_id(id)
+        if op_id is not None:
+            _check_op_id(op_id)  # before a group is opened: what is refused writes nothing
         if (self.settings.mode if mode is None else word_of("mode", mode, Mode)) is Mode.SYNC:
             await self._give_and_wait(collector, how, id, field, counter, amount, op_id, seconds("timeout", timeout))
             return
         group = collector.current or await collector.group()
-        cell = group.cell(field, counter, id) if op_id is None else group.op(_op_id(op_id), field, counter, id)
+        cell = group.cell(field, counter, id) if op_id is None else group.op(op_id, field, counter, id)
         how(cell, counter, amount)
         await group.durable()
 
@@ -211,7 +213,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
         await calls.join()
         try:
             group = collector.current or await collector.group()
-            cell = group.cell(field, counter, id) if op_id is None else group.op(_op_id(op_id), field, counter, id)
+            cell = group.cell(field, counter, id) if op_id is None else group.op(op_id, field, counter, id)
             how(cell, counter, amount)
             group.urgent[id] = None
             await calls.consolidated(await group.durable(), id, timeout)
@@ -418,7 +420,15 @@ class EventualConsistencyPlugin(LedgerPlugin):
         return self._view
 
 
-def _op_id(op_id: object) -> str:
-    if not isinstance(op_id, str) or not 1 <= len(op_id) <= MAX_OP_ID_CHARACTERS:
+def _check_op_id(op_id: object) -> None:
+    if not isinstance(op_id, str) or not 1 <= len(op_id) <= MAX_OP_ID_CHARACTERS or not _is_whole(op_id):
         raise ConfigError(f"op_id is {op_id!r:.80}: give a text of 1 to {MAX_OP_ID_CHARACTERS} characters")
-    return op_id
+
+
+def _is_whole(text: str) -> bool:
+    """Half a character cannot be written down."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
