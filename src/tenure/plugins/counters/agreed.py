@@ -16,12 +16,10 @@ from tenure.election.records import Record, decode, encode
 from tenure.entropy import NewId
 from tenure.errors import ConfigConflict, StoreUnavailable
 from tenure.ledger.agreed import first_written, read_agreed
-from tenure.plugins.counters.fields import Fields
+from tenure.plugins.counters.fields import MAX_KNOWN, Fields, overlapping
 from tenure.store import Applied, Attempt, Remembers, Store, Stored, commit
 
 SETTINGS = "settings.json"
-MAX_KNOWN = 1000
-"""Fields of one resource that were ever counted."""
 _TRIES = 20
 
 
@@ -48,6 +46,11 @@ async def agree(
         together = {**theirs.fields, **words}
         if len(together) > MAX_KNOWN:
             raise ConfigConflict(f"{len(together):,} fields of {resource!r} were counted: at most {MAX_KNOWN:,} can be")
+        if (pair := overlapping(together)) is not None:
+            raise ConfigConflict(
+                f"{pair[0]!r} and {pair[1]!r} of {resource!r} are counted, one of them here and one elsewhere: a "
+                "number holds no other field; count one of them"
+            )
         if await _write(store, stored, together, timezone, clock, draw_id):
             return together
     raise StoreUnavailable(f"{SETTINGS} of {what} comes and goes, or is changed all the time: by whom?")

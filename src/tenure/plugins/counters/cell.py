@@ -155,7 +155,7 @@ def cells_from(counter: Counter, rows: Mapping[str, Any]) -> dict[str, Cell]:
 
 def put_together(counter: Counter, cells: dict[str, Cell], later: Mapping[str, Cell]) -> None:
     """By record: have the first hold what the second does, after its own. They share cells from then on."""
-    is_simple = counter.reducer is Reducer.SUM and counter.kind is not Kind.DECIMAL
+    is_simple = counter.reducer is Reducer.SUM and counter.kind is Kind.INT
     for id, cell in later.items():
         known = cells.get(id)
         if known is None:

@@ -13,6 +13,7 @@ from tenure.entropy import NewId
 from tenure.ledger import InboxName, Item, LogEntry, Place, Poison, Situation
 from tenure.plugins.counters.calendar import moment_of
 from tenure.plugins.counters.cell import Cell, put_together
+from tenure.plugins.counters.fields import MAX_KNOWN, overlapping
 from tenure.plugins.counters.numbers import Counter
 from tenure.plugins.counters.pages import Merge
 from tenure.plugins.counters.records import Answer, Asked, Page, Work
@@ -97,10 +98,20 @@ class CountersClerk:
 
     def read(self, name: InboxName, body: bytes) -> tuple[Place, Letter]:
         place, letter = read_letter(body)
+        fresh: dict[str, Counter] = {}
         for field, counter in letter.counters.items():
-            known = self.machine.counters.get(field) or self._seen.setdefault(field, counter)
-            if known != counter:
+            known = self.machine.counters.get(field) or self._seen.get(field)
+            if known is None:
+                fresh[field] = counter
+            elif known != counter:
                 raise Poison(f"it counts {field!r:.80} as {counter.word}, and others as {known.word}")
+        if fresh:
+            together = {**self.machine.counters, **self._seen, **fresh}
+            if len(together) > MAX_KNOWN:
+                raise Poison(f"with its fields {len(together):,} would be counted, and at most {MAX_KNOWN:,} can be")
+            if (pair := overlapping(together)) is not None:
+                raise Poison(f"with it {pair[0]!r:.80} and {pair[1]!r:.80} would be counted: one is inside the other")
+            self._seen.update(fresh)
         return place, letter
 
     async def prepare(self, items: Sequence[Item]) -> None:
@@ -175,7 +186,7 @@ class CountersClerk:
     def _ask(self, items: Sequence[Item], work: Work, now_ms: int) -> None:
         for item in items:
             for request in item.content.requests:
-                if request.op in (CONSOLIDATE, RECALCULATE):
+                if request.op == CONSOLIDATE or (request.op == RECALCULATE and request.id):
                     work.asked[request.request] = Asked(request.op, request.id, now_ms)
                 else:
                     work.answered.append(Answer(request.request, refused=f"{request.op[:64]!r} is not known here"))

@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from tenure.database.resource import Resource
 from tenure.errors import NotFound, SchemaTooNew, StoreUnavailable
 from tenure.ledger import InboxName, Poison, TooNewLetter
+from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.inbox import Letter as Listed
 from tenure.ledger.layout import INBOX, parse_inbox_key
 from tenure.ledger.together import all_of
@@ -34,7 +37,7 @@ async def consistent_totals(
     store: Store, view: LedgerView, resource: Resource[Any], name: str, id: str, fields: Fields
 ) -> dict[str, Number | None]:
     """By field. `store` is the ledger's own."""
-    letters = await _unfolded(store)
+    letters = await _unfolded(store, id)
     other = ""  # a log that is not ours: ours was read after its totals were, and has no name yet
     for _ in range(_ROUNDS):
         state = await view.refresh()
@@ -46,7 +49,8 @@ async def consistent_totals(
             (offer.number, {field: cell.copy() for field, cell in offer.cells.items() if field in fields})
             for offer in machine.unapplied(id)
         ]
-        rest = [letter for each, letter in letters if not producers.is_done(each)]
+        counters = {**fields, **machine.counters}
+        rest = [letter for each, letter in letters if not producers.is_done(each) and _is_counted(letter, counters)]
         seen = {op_id for letter in rest for op_id, *_ in letter.ops if op_id in machine.op_ids}
         seq = state.seq
         found = await resource.find(id)
@@ -69,6 +73,11 @@ async def consistent_totals(
     return totals
 
 
+def _is_counted(letter: Letter, counters: Fields) -> bool:
+    """One that counts otherwise than everybody does is set aside by the leader."""
+    return all(counters.get(field, counter) == counter for field, counter in letter.counters.items())
+
+
 def _add(letter: Letter, id: str, fields: Fields, totals: dict[str, Number | None], seen: set[str]) -> None:
     for field, counter in fields.items():
         cell = letter.rows.get(field, {}).get(id)
@@ -82,12 +91,12 @@ def _add(letter: Letter, id: str, fields: Fields, totals: dict[str, Number | Non
             totals[field] = cell.applied_to(fields[field], totals[field])
 
 
-async def _unfolded(store: Store) -> list[tuple[InboxName, Letter]]:
-    """Everything in the inbox, in the order in which it would be folded."""
+async def _unfolded(store: Store, id: str) -> list[tuple[InboxName, Letter]]:
+    """Everything in the inbox, in the order in which it would be folded; of the rows, those of one record."""
     listed: list[Listed] = []
     async for entry in store.list(INBOX):
         name = parse_inbox_key(entry.key)
-        if name is not None:
+        if name is not None and entry.size <= MAX_INBOX_BYTES:  # what is larger is never folded
             listed.append(Listed(name, entry.size, round(entry.modified.timestamp() * 1000)))
     limit = asyncio.Semaphore(_AT_ONCE)
 
@@ -99,11 +108,13 @@ async def _unfolded(store: Store) -> list[tuple[InboxName, Letter]]:
                 return None  # it was folded since: the log has it
         assert isinstance(stored, Stored)
         try:
-            return each.name, read_letter(stored.body)[1]
+            letter = read_letter(stored.body)[1]
         except Poison:
             return None
         except TooNewLetter as error:
             raise SchemaTooNew(f"{each.name.key}: {error}") from None
+        rows = {field: {id: cells[id]} for field, cells in letter.rows.items() if id in cells}
+        return each.name, msgspec.structs.replace(letter, rows=rows, requests=[], urgent=[])
 
     listed.sort(key=lambda each: (each.modified_ms, each.name))
     found = await all_of(fetch(each) for each in listed)

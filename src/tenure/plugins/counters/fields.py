@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +13,8 @@ from tenure.plugins.counters.numbers import Counter, Kind, counter_of
 MAX_FIELDS = 100
 MAX_FIELD_CHARACTERS = 200
 MAX_DEPTH = 16
+MAX_KNOWN = 1000
+"""Fields of one resource that were ever counted."""
 _PATH = re.compile(r"[^.\x00-\x1f\x7f]+(\.[^.\x00-\x1f\x7f]+)*")
 _BY_TYPE = {int: Kind.INT, float: Kind.FLOAT, Decimal: Kind.DECIMAL}
 
@@ -27,20 +29,26 @@ def fields_from(given: object) -> dict[str, Counter]:
     if isinstance(given, Mapping):
         fields = {name: _counter(name, value) for name, value in given.items()}
     elif isinstance(given, Iterable):
-        fields = {name: Counter() for name in given}
+        fields = {check_path(name): Counter() for name in given}
     else:
         raise ConfigError(f"fields is {given!r:.80}: give the names of fields, or a dict of names and Counters")
     if not 1 <= len(fields) <= MAX_FIELDS:
         raise ConfigError(f"fields has {len(fields)} names: give 1 to {MAX_FIELDS}")
     for name in fields:
         check_path(name)
-    for name in fields:
-        for other in fields:
-            if other.startswith(f"{name}."):
-                raise ConfigError(
-                    f"fields has {name!r} and {other!r}: a number holds no other field; count one of them"
-                )
+    if (pair := overlapping(fields)) is not None:
+        raise ConfigError(f"fields has {pair[0]!r} and {pair[1]!r}: a number holds no other field; count one of them")
     return fields
+
+
+def overlapping(names: Collection[str]) -> tuple[str, str] | None:
+    """Two of them of which one is inside the other."""
+    for name in names:
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            if (outer := ".".join(parts[:depth])) in names:
+                return outer, name
+    return None
 
 
 def check_path(name: object) -> str:

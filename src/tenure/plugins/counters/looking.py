@@ -17,7 +17,7 @@ from tenure.ledger.layout import INBOX
 from tenure.plugins.counters.calendar import moment_of, week_of
 from tenure.plugins.counters.cell import Cell, cell_from
 from tenure.plugins.counters.history import Share, shares
-from tenure.plugins.counters.numbers import Counter, Number, minus, plus
+from tenure.plugins.counters.numbers import Counter, Number, minus, plus, told
 from tenure.plugins.counters.pages import PageBook
 from tenure.plugins.counters.records import Level, Moment, Rows
 from tenure.plugins.counters.state import CountersMachine
@@ -218,7 +218,7 @@ def known_counter(machine: CountersMachine, field: str) -> Counter:
 
 def limit_of(limit: object, most: int = MAX_TOP) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
-        raise ConfigError(f"limit is {limit!r:.80}: give a whole number from 1 to {most:,}")
+        raise ConfigError(f"limit is {told(limit)}: give a whole number from 1 to {most:,}")
     return limit
 
 

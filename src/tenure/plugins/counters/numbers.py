@@ -90,7 +90,7 @@ class Counter(msgspec.Struct, frozen=True):
                 if _fits(number):
                     return number
             right = f"a Decimal or a whole number with at most {DIGITS} digits on either side of the point"
-        raise ConfigError(f"{what} is {value!r:.80}: give {right}")
+        raise ConfigError(f"{what} is {told(value)}: give {right}")
 
     def read(self, value: object) -> Number | None:
         """A stored total or amount; `None` if it is no number of this kind."""
@@ -152,6 +152,14 @@ def plus(a: Any, b: Any) -> Any:
 
 def minus(a: Any) -> Any:
     return _EXACT.minus(a) if isinstance(a, Decimal) else -a
+
+
+def told(value: object) -> str:
+    """Any value in an error: Python itself refuses to show a whole number of very many digits."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def written(number: Any) -> Any:

@@ -10,10 +10,11 @@
 Guarantee: an amount whose call returned is counted exactly once in the total of its id and field, whatever crashes, and
 also while other code changes the same record, deletes it or inserts it again: totals belong to the id. A call that
 raised `WriteUnknown` is counted once or not at all; with an `op_id` it can be made again. `set` takes its place among
-the `add`s in the order of the ledger: after every call that had returned before it was made.
+the `add`s in the order of the ledger: after every call of its process that had returned before it was made.
 
 Assumption: writes to the resource go through `Resource`. A process without this plugin may change other fields; what it
-writes to a counted one is undone with the next amount.
+writes to a counted one is undone with the next amount. Records whose ids are not used again (`reuse_ids=False`, and ids
+that tenure drew) are deleted by processes that have it: another removes the tombstone, and what is counted with it.
 
 Not guaranteed: that `get` without `consistent` shows what was just added. It is in the record within about `interval`.
 """
@@ -169,7 +170,10 @@ class EventualConsistencyPlugin(LedgerPlugin):
         mode: Mode | str | None = None,
         timeout: float | timedelta = TIMEOUT,
     ) -> None:
-        """Have the total be this, after all calls that have returned before; those that come later count on from it."""
+        """Have the total be this, after all calls of this process that have returned before; those that come later
+        count on from it. What other processes give at about the same time comes before or after it, as the leader
+        finds it.
+        """
         counter = self._counter(field)
         await self._give(Cell.set, id, field, counter, counter.amount("value", value), op_id, mode, timeout)
 
@@ -283,6 +287,8 @@ class EventualConsistencyPlugin(LedgerPlugin):
         chosen, count = word_of("period", period, Period), limit_of(limit)
         if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
             raise ConfigError(f"at is {at!r:.80}: give a datetime with a time zone")
+        if at is not None and not 1970 <= at.year <= 9998:
+            raise ConfigError(f"at is {at!r:.80}: give a time from 1970 to 9998")
         at_ms = await self._now_ms() if at is None else int(at.timestamp() * 1000)
 
         async def look(machine: CountersMachine) -> list[Top]:
@@ -379,7 +385,10 @@ class EventualConsistencyPlugin(LedgerPlugin):
         host, producer = self._attached(), self._sending()
         self._collector = Collector(producer)
         self._calls = Calls(self._opened(), producer, ledger=self._ledger, clock=host.clock)
-        self._view = LedgerView(self._opened(), CountersMachine, config=self._ledger, clock=host.clock)
+        retention = self.settings.retention
+        self._view = LedgerView(
+            self._opened(), lambda: CountersMachine(retention), config=self._ledger, clock=host.clock
+        )
 
     async def ending(self) -> None:
         self._collector = None

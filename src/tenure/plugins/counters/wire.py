@@ -5,19 +5,26 @@ A batch says of each field how it is counted, so that a leader which does not kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
+from tenure.database.ids import check_id
 from tenure.ledger import InboxName, Lot, Place, Poison, TooNewLetter
 from tenure.plugins.counters.cell import Cell, cell_from, cells_from
-from tenure.plugins.counters.fields import MAX_FIELD_CHARACTERS
+from tenure.plugins.counters.fields import MAX_FIELD_CHARACTERS, check_path
 from tenure.plugins.counters.group import Group
-from tenure.plugins.counters.numbers import Counter, counter_of
+from tenure.plugins.counters.numbers import Counter, Kind, counter_of
 
 SCHEMA = 1
 MAX_REQUESTS = 10_000
+LARGEST_ROW = 10**60
+"""Far above what all calls of a batch can give: sums of what is beyond it could not be written down."""
+_MANY_DIGITS = b"0" * 60
+_AS_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+_PLAIN_IDS = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}(?:\n(?!\Z)|\Z))*")
 CONSOLIDATE, RECALCULATE = "consolidate", "recalculate"
 MAX_ID_CHARACTERS = 256
 MAX_OP_ID_CHARACTERS = 128
@@ -120,20 +127,47 @@ def read_letter(body: bytes) -> tuple[Place, Letter]:
         if schema < 1:
             raise Poison(f"its schema is {schema}")
         letter = _letter.decode(body)
+        is_long = _MANY_DIGITS in body.translate(_AS_ZERO)
         counters = {field: _known(field, word) for field, word in letter.fields.items()}
         rows = {}
         for field, cells in letter.rows.items():
-            rows[field] = cells_from(_counter_for(counters, field), cells)
+            counter = _counter_for(counters, field)
+            rows[field] = cells_from(counter, cells)
+            if is_long:
+                _check_size(counter, rows[field].values())
+            _check_ids(cells)
         ops = [
             (op_id, field, id, cell_from(_counter_for(counters, field), row)) for op_id, field, id, row in letter.ops
         ]
+        if is_long:
+            for _, field, _, cell in ops:
+                _check_size(counters[field], [cell])
+        _check_ids([id for _, _, id, _ in ops])
+        _check_ids([request.id for request in letter.requests if request.id])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise Poison(f"it is not readable: {str(error)[:200]}") from None
     place = Place(letter.after, letter.skipped, letter.ahead)
     return place, Letter(counters, rows, ops, letter.requests, letter.urgent)
 
 
+def _check_ids(ids: Collection[str]) -> None:
+    """Raises `ValueError` if one is no record's. All at once: there are many, and nearly always they are plain."""
+    joined = "\n".join(ids)
+    if joined.count("\n") >= max(1, len(ids)) or not _PLAIN_IDS.fullmatch(joined):
+        for id in ids:
+            check_id(id)
+
+
+def _check_size(counter: Counter, cells: Iterable[Cell]) -> None:
+    if counter.kind is not Kind.FLOAT:
+        for cell in cells:
+            for number in (cell.added, cell.subbed, cell.base, cell.net):
+                if number is not None and not -LARGEST_ROW < number < LARGEST_ROW:
+                    raise ValueError("a row has a number that no calls can have given")
+
+
 def _known(field: str, word: str) -> Counter:
+    check_path(field)
     counter = counter_of(word)
     if counter is None:
         raise TooNewLetter(f"it counts {field!r:.80} as {word!r:.80}, which this process does not know: update it")
