@@ -42,7 +42,7 @@ def test_what_was_put_together_is_consolidated_only_when_its_oldest_part_is() ->
 def test_sums_of_floats_that_are_too_large_can_still_be_written_down() -> None:
     """Else the batch in which they are is set aside as unreadable, with what others gave."""
     counter = Counter(Kind.FLOAT)
-    cell = Cell(counter)
+    cell = Cell.blank(counter)
     for _ in range(3):
         cell.add(counter, LARGEST)
         cell.sub(counter, -LARGEST)
