@@ -53,7 +53,7 @@ SECTIONS = {
         "audit": "audit:audit_command",
     },
     "Act": {"run": "run:run", "step-down": "step_down:step_down", "transfer": "transfer:transfer", "gc": "gc:gc"},
-    "Work": {"queue": "queue:queue", "schedule": "schedule:schedule"},
+    "Work": {"queue": "queue:queue", "schedule": "schedule:schedule", "counter": "counter:counter"},
 }
 """By name: the module of `tenure.cli`, and the command in it. A command is imported when it is asked for: to import all
 of them takes longer than most of them do."""

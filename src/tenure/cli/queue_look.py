@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -39,6 +39,36 @@ _BODY_SHOWN = 100
 _LONGEST_PAUSE = 30.0
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def watchable(command: F) -> F:
+    """Gives a command the options --watch, --interval, --for and --json."""
+    for option in reversed(
+        (
+            click.option("--watch", is_flag=True, help="Look again and again: a live view on a terminal."),
+            click.option(
+                "--interval",
+                type=between(0.1, 3600),
+                default="1s",
+                show_default=True,
+                metavar="DURATION",
+                help="With --watch.",
+            ),
+            click.option(
+                "--for",
+                "lasting",
+                type=between(0.1, 7 * 86400),
+                metavar="DURATION",
+                help="End --watch after so long.",
+            ),
+            click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one on each line."),
+        )
+    ):
+        command = option(command)
+    return command
+
 
 # stats
 
@@ -62,12 +92,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 @click.command(cls=QueueCommand, short_help="Count what waits, is in flight, is dead.")
 @queued
-@click.option("--watch", is_flag=True, help="Look again and again: a live view on a terminal, lines elsewhere.")
-@click.option(
-    "--interval", type=between(0.1, 3600), default="1s", show_default=True, metavar="DURATION", help="With --watch."
-)
-@click.option("--for", "lasting", type=between(0.1, 7 * 86400), metavar="DURATION", help="End --watch after so long.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch one on each line.")
+@watchable
 def stats(url: str, name: str, watch: bool, interval: float, lasting: float | None, as_json: bool) -> int:
     """Count what is in the queue NAME at URL.
 
@@ -124,28 +149,34 @@ def _now_ms(clock: Clock, state: LedgerState) -> int:
 
 
 async def _watch(url: str, name: str, interval: float, lasting: float | None, as_json: bool) -> None:
-    clock = SYSTEM_CLOCK
-    started = clock.read()
     async with open_queue(url, name, Access.READ_ONLY) as store:
         await ensure_there(store, url, name)
-        looker = Looker(store, name, clock)
-        failures, looks = 0, 0
         with _view(as_json) as show:
-            while True:
-                try:
-                    show(await looker.look())
-                    failures, looks = 0, looks + 1
-                except StoreError as error:
-                    if not looks:
-                        raise
-                    failures += 1
-                    click.echo(printable(f"tenure: not looked at, and tried again: {error}"), err=True)
-                pause = min(max(interval, _LONGEST_PAUSE), interval * 2.0 ** min(failures, 10))
-                if lasting is not None:
-                    pause = min(pause, lasting - clock.read().leader_elapsed(started))
-                    if pause <= 0:
-                        return
-                await clock.sleep(pause)
+            await look_again(Looker(store, name, SYSTEM_CLOCK).look, show, interval, lasting)
+
+
+async def look_again(
+    look: Callable[[], Awaitable[T]], show: Callable[[T], None], interval: float, lasting: float | None
+) -> None:
+    """Again and again, and ever more rarely while the store does not answer. Raises if the first look fails."""
+    clock = SYSTEM_CLOCK
+    started = clock.read()
+    failures, looks = 0, 0
+    while True:
+        try:
+            show(await look())
+            failures, looks = 0, looks + 1
+        except StoreError as error:
+            if not looks:
+                raise
+            failures += 1
+            click.echo(printable(f"tenure: not looked at, and tried again: {error}"), err=True)
+        pause = min(max(interval, _LONGEST_PAUSE), interval * 2.0 ** min(failures, 10))
+        if lasting is not None:
+            pause = min(pause, lasting - clock.read().leader_elapsed(started))
+            if pause <= 0:
+                return
+        await clock.sleep(pause)
 
 
 @contextlib.contextmanager

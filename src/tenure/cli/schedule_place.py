@@ -30,7 +30,6 @@ from tenure.store.url import parse_url
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FOLDER = f"plugin={encode_name(SchedulerPlugin.slug)}/"
 _KEYS_READ = 2000
 """Of the folder where schedules lie, to say which others there are."""
 _NAMES_SHOWN = 5
@@ -105,21 +104,21 @@ def ensure_known(job: str, known: Iterable[str], name: str) -> None:
     say_no(f"the schedule {name!r} has no job {job[:100]!r}: {hint}")
 
 
-async def why_nobody(url: str, state: LedgerState) -> str:
-    """Why nobody may be deciding on a schedule, as far as a look at the lease tells."""
+async def why_nobody(url: str, state: LedgerState, what: str = "this schedule", whose: str = "its") -> str:
+    """Why nobody may be deciding on a ledger, as far as a look at the lease tells."""
     namespace = state.namespace
     if not namespace:
-        return "no process has led this schedule yet"
+        return f"no process has led {what} yet"
     try:
         async with open_namespace(url, namespace, Access.READ_ONLY) as store:
             lease = await read_state(store)
     except TenureError as error:
-        return f"who leads its namespace cannot be told ({error})"
+        return f"who leads {whose} namespace cannot be told ({error})"
     if not isinstance(lease, State) or lease.leader_id is None or lease.released:
-        return f"nobody leads its namespace {namespace!r}"
+        return f"nobody leads {whose} namespace {namespace!r}"
     return (
-        f"{lease.leader_id!r} holds the lease of its namespace {namespace!r}, and is dead, or does not have this "
-        "schedule (see `tenure status`)"
+        f"{lease.leader_id!r} holds the lease of {whose} namespace {namespace!r}, and is dead, or does not have {what} "
+        "(see `tenure status`)"
     )
 
 
@@ -127,22 +126,26 @@ async def _ensure_there(store: Store, own: Store, url: str, name: str) -> None:
     """A name that was mistyped is not answered with an empty list."""
     async for _ in own.list():
         return
-    others = await _names(store)
+    others = await names_of(store, SchedulerPlugin.slug)
     if others:
-        listed = ", ".join(map(repr, others[:_NAMES_SHOWN])) + (", …" if len(others) > _NAMES_SHOWN else "")
-        hint = f"there is {listed}: choose by --name"
+        hint = f"there is {some_of(others)}: choose by --name"
     else:
         hint = "no process has ever led one there; check the URL"
     say_no(f"there is no schedule {name!r} at {parse_url(url).shown}: {hint}")
 
 
-async def _names(store: Store) -> list[str]:
-    """Some of the schedules that there are."""
+def some_of(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:_NAMES_SHOWN])) + (", …" if len(names) > _NAMES_SHOWN else "")
+
+
+async def names_of(store: Store, slug: str) -> list[str]:
+    """Some of the ledgers of a kind that there are."""
+    kind = f"plugin={encode_name(slug)}/"
     names: dict[str, None] = {}
     read = 0
-    async with aclosing(cast("AsyncGenerator[Entry, None]", store.list(_FOLDER))) as entries:
+    async with aclosing(cast("AsyncGenerator[Entry, None]", store.list(kind))) as entries:
         async for entry in entries:
-            folder = entry.key.removeprefix(_FOLDER).partition("/")[0]
+            folder = entry.key.removeprefix(kind).partition("/")[0]
             read += 1
             with contextlib.suppress(TenureError):
                 if folder.startswith("name="):

@@ -163,12 +163,16 @@ async def _next(url: str, name: str, id: str, count: int, after: str | None) -> 
 
 
 def _moment(text: str, timezone: str) -> int:
-    """Milliseconds. Without an offset it is local time of the job."""
+    return max(0, moment_from("--after", text, timezone) - 1)  # one at that very time is among those after it
+
+
+def moment_from(option: str, text: str, timezone: str) -> int:
+    """Milliseconds. Without an offset it is local time of that zone."""
     try:
         found = datetime.fromisoformat(text.strip())
         placed = found if found.utcoffset() is not None else found.replace(tzinfo=zone_of(timezone))
-        return max(0, int(placed.timestamp() * 1000) - 1)  # one at that very time is among those after it
+        return int(placed.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise Refusal(
-            f"--after is {text[:60]!r}: give a day or a time, such as 2026-03-28 or 2026-03-28T12:00Z"
+            f"{option} is {text[:60]!r}: give a day or a time, such as 2026-03-28 or 2026-03-28T12:00Z"
         ) from None

@@ -204,7 +204,7 @@ async def top_of(
     if moment is not None and inside(Level.HOUR, moment):
         for id, row in tally:
             take(id, row)
-    best = heapq.nlargest(count, whole.items(), key=lambda each: (_worth(counter, each[1]), each[0]))
+    best = heapq.nsmallest(count, whole.items(), key=lambda each: (minus(_worth(counter, each[1])), each[0]))
     return [Top(id, _worth(counter, cell), cell.calls) for id, cell in best]
 
 
