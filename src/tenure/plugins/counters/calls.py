@@ -138,8 +138,9 @@ class Calls:
                 has_duplicates = work is not None and work.duplicates > 0
                 for wait in self._unfolded.pop((uid, number), ()):
                     self._is_folded(wait, entry.seq, has_duplicates)
-                if len(self._folded) < _MOST_EARLY:
-                    self._folded[uid, number] = entry.seq, has_duplicates
+                self._folded[uid, number] = entry.seq, has_duplicates
+                if len(self._folded) > _MOST_EARLY:
+                    del self._folded[next(iter(self._folded))]
 
     def _is_folded(self, wait: _Wait, seq: int, has_duplicates: bool) -> None:
         wait.folded_at = seq
@@ -151,8 +152,10 @@ class Calls:
             self._unapplied.setdefault(wait.id, []).append(wait)
 
     def _is_applied(self, id: str, through: int) -> None:
-        if len(self._applied) < _MOST_EARLY or id in self._applied:
-            self._applied[id] = through
+        self._applied.pop(id, None)  # those that were applied last are remembered
+        self._applied[id] = through
+        if len(self._applied) > _MOST_EARLY:
+            del self._applied[next(iter(self._applied))]
         for wait in self._unapplied.get(id, ()):
             if wait.folded_at <= through:
                 _done(wait)

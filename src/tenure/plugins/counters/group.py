@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from tenure.errors import TenureError
 from tenure.ledger import Producer, Receipt
@@ -85,19 +86,21 @@ class Collector:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._open: Group | None = None
+        self._pid = os.getpid()
 
     @property
     def current(self) -> Group | None:
         """What to put something into, at once: it may be closed at the next `await`. `None`: see `group`."""
-        group = self._open
+        group = self._open if self._pid == os.getpid() else None  # what is open in the parent is for it to send
         return None if group is None or group.closed or group.size >= MAX_ROWS else group
 
     async def group(self) -> Group:
         """Likewise; it waits for room if there is none."""
         while (group := self.current) is None:
-            if self._producer.is_full:
+            if self._producer.is_full and self._pid == os.getpid():
                 await self._producer.room()
                 continue
-            group = self._open = Group()
+            group, self._pid = Group(), os.getpid()
+            self._open = group
             self._producer.submit(group, _SHARE_BYTES).add_done_callback(group.settled)
         return group

@@ -81,14 +81,18 @@ class Following:
 
     async def _read(self, tail: Tail) -> None:
         pause = _FIRST_PAUSE
+        is_gap = False
         while True:
             try:
+                if is_gap and self._on_gap is not None:
+                    await self._on_gap()
+                is_gap = False
                 found = await tail.poll()
                 if found is Resync.LOST:
                     await tail.start()
-                    if self._on_gap is not None:
-                        await self._on_gap()
-                elif isinstance(found, LogEntry):
+                    is_gap = True  # until it is learned what was missed
+                    continue
+                if isinstance(found, LogEntry):
                     self.heard(found)
                     pause = _FIRST_PAUSE
                     continue
