@@ -46,6 +46,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--queue", "what", flag_value="queue", help="Run a queue on the fleet, and judge that as well.")
 @click.option("--schedule", "what", flag_value="schedule", help="Run a schedule on the fleet, and judge that as well.")
 @click.option("--ttl", "what", flag_value="ttl", help="Have records expire on the fleet, and judge that as well.")
+@click.option("--counters", "what", flag_value="counters", help="Count on the fleet, and judge that as well.")
 @click.option("--processes", type=click.IntRange(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
@@ -65,7 +66,9 @@ def simulate(
     people who ask for things; the same seed gives the same run. With --queue every process also enqueues and handles
     messages, and every message is accounted for: none lost, none that was acked delivered again. With --ttl every
     process writes records that expire, and refreshes them at the last instant: none goes early, none stays. With
-    --schedule every process declares jobs, runs and changes them: each occurrence is decided once, and none early.
+    --schedule every process declares jobs, runs and changes them: each occurrence is decided once, and none early. With
+    --counters every process adds, subtracts and sets while others change, delete and insert the same records: each
+    amount is counted once.
 
     Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends at its first violation,
     and exits with 1 as well: that is what it is for.

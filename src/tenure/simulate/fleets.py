@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from tenure.simulate.counters_fleet import run_counters_seed
 from tenure.simulate.queue_fleet import run_queue_seed
 from tenure.simulate.schedule_fleet import run_schedule_seed
 from tenure.simulate.seed import Plan, SeedResult, run_seed
@@ -134,5 +135,13 @@ FLEETS = {
         ),
         title="Of records that expire",
         promise="No record gone before its time, none left after it, none that was refreshed or inserted again.",
+    ),
+    "counters": Fleet(
+        run=run_counters_seed,
+        enough=1000,
+        expected=(*_ALWAYS, *_OF_LEDGERS),
+        crash_points=_LEDGER_POINTS,
+        title="Of counters",
+        promise="No amount lost, none counted twice, none out of its writer's order; watermarks rise with totals.",
     ),
 }

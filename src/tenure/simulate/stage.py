@@ -9,7 +9,7 @@ import contextlib
 import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, ClassVar
 
 from tenure.clock import SYSTEM_CLOCK
@@ -92,6 +92,19 @@ class Stage:
 
     def coverage(self, found: Counter[str]) -> None:
         """Add what was seen, as `{name}:…`."""
+
+    # For subclasses
+
+    def see_through(self, host: Host, *work: Coroutine[Any, Any, Any], within: float = LATE_SECONDS) -> None:
+        """Have this done in a process, at the end, when nothing goes wrong any more."""
+        world = self.cluster.world
+        end = world.now + within
+        tasks = [host.start(each) for each in work]
+        while not all(task.done() for task in tasks):
+            if world.now > end:
+                self.checkers.report("liveness", f"a call in {host.name} does not end, and nothing goes wrong any more")
+                return
+            world.run_until(world.now + 0.5)
 
 
 def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:

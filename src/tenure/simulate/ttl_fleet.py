@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -18,11 +18,12 @@ from tenure.errors import Conflict, CoordinationError, InvalidRecord, RecordNotF
 from tenure.ledger import LedgerConfig
 from tenure.plugins.ttl import Expired, OnExpire, TTLPlugin
 from tenure.simulate.seed import Plan, SeedResult
-from tenure.simulate.stage import CALM, LATE_SECONDS, STEP, Home, Stage, run_stage
+from tenure.simulate.stage import LATE_SECONDS, STEP, Home, Stage, run_stage
+from tenure.simulate.strikes import Strikes
 from tenure.simulate.ttl_judge import ACT, Judge
 from tenure.simulate.ttl_rules import Act, Rule, Told, iso
 from tenure.store import Rejected
-from tenure.testing.bucket import SimulatedStore, Write, _Request
+from tenure.testing.bucket import SimulatedStore, _Request
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
@@ -130,42 +131,9 @@ class Life(msgspec.Struct, dict=True):
     over: bool = False
 
 
-class Strikes:
-    """Processes that are killed, or stand still, at the very moment at which a write of theirs has landed: between the
-    index entry and its record, between a decision and what follows from it, before they hear of it."""
-
-    def __init__(self, stage: TtlStage) -> None:
-        self._stage = stage
-        self._random = Random(f"{stage.cluster.world.seed}/ttl strikes")
-        stage.cluster.bucket.watchers.append(self._written)
-
-    def _written(self, write: Write) -> None:
-        stage, random = self._stage, self._random
-        what = "entry" if "/due/" in write.key else "record" if write.key.startswith("resource=") else None
-        if what is None or random.random() > STRUCK[what] or write.host not in stage.cluster.workers:
-            return
-        world, worker = stage.cluster.world, stage.cluster.workers[write.host]
-        host = worker.host
-        if world.now >= stage.stops_at or not host.alive or host.frozen:
-            return
-        how = random.choice(["killed", "stopped", "stopped for long"])
-        seconds = random.uniform(5.0, 110.0) if how == "stopped for long" else random.uniform(0.2, 5.0)
-        stage.judge.counts[f"{how} when its {what} had landed"] += 1
-
-        def strike() -> None:
-            if not host.alive:
-                return
-            if how != "killed":
-                host.freeze(min(seconds, stage.stops_at + CALM - world.now))
-                return
-            host.crash()
-            world.call_at(min(world.now + seconds, stage.stops_at), start)
-
-        def start() -> None:
-            if not worker.host.alive:
-                worker.start()
-
-        world.call_at(world.now, strike)
+def _kind_of(key: str) -> str | None:
+    """Of a write: an entry of the index, or a record."""
+    return "entry" if "/due/" in key else "record" if key.startswith("resource=") else None
 
 
 class TtlStage(Stage):
@@ -188,7 +156,8 @@ class TtlStage(Stage):
             send_timeout=5.0,
             give_up_after=15.0,
         )
-        Strikes(self)
+        strikes = Random(f"{cluster.world.seed}/ttl strikes")
+        Strikes(self, strikes, STRUCK, kind_of=_kind_of, counts=self.judge.counts)
         self._lives: dict[str, Life] = {}
         self._births: Counter[str] = Counter()
         self._numbers = 0
@@ -466,12 +435,12 @@ class TtlStage(Stage):
         slack = max(self.kind.tick, _LEAST_TICK) + _SLACK
         if self.kind.strangers:
             # What was written past the plugin is found from here on: nothing of it is strange any more.
-            self._await(life, *(self._reindex(life, rule) for rule in self.kind.rules))
+            self.see_through(life.host, *(self._reindex(life, rule) for rule in self.kind.rules))
             judge.strange.clear()
         self.cluster.network.reset()  # the last of the trouble may have left the everyday faults on
         world.run_until(world.now + STEP + 1.0)  # and requests that were lost until now are given up
         judge.begin_calm(slack if not self.kind.rate_limit else float("inf"))
-        self._await(life, *(self._write_in_peace(life, rule) for rule in self.kind.rules))
+        self.see_through(life.host, *(self._write_in_peace(life, rule) for rule in self.kind.rules))
         # What was written last is in quarantine until then, and callbacks are tried again.
         end = world.now + 1.1 * QUARANTINE + 60.0
         while world.now < end and not checkers.violations:
@@ -481,7 +450,7 @@ class TtlStage(Stage):
         for what in judge.unfinished(slack)[:3]:
             checkers.report("liveness", what)
         if not checkers.violations:
-            self._await(life, *(self._compare_totals(life, rule) for rule in self.kind.rules))
+            self.see_through(life.host, *(self._compare_totals(life, rule) for rule in self.kind.rules))
             judge.check_bounds()
 
     async def _write_in_peace(self, life: Life, rule: Rule) -> None:
@@ -503,16 +472,6 @@ class TtlStage(Stage):
             else:
                 self.judge.check_totals(rule, totals.expired, totals.archived, totals.called)
                 return
-
-    def _await(self, life: Life, *work: Coroutine[Any, Any, None]) -> None:
-        world = self.cluster.world
-        end = world.now + LATE_SECONDS
-        tasks = [life.host.start(each) for each in work]
-        while not all(task.done() for task in tasks):
-            if world.now > end:
-                self.checkers.report("liveness", f"a call in {life.name} does not end, and nothing goes wrong any more")
-                return
-            world.run_until(world.now + 0.5)
 
     def coverage(self, found: Counter[str]) -> None:
         for name, count in self.judge.counts.items():

@@ -207,20 +207,21 @@ VARIANTS = {
 
 
 def variants_of(what: str) -> dict[str, Variant]:
-    """Of the election, or of a plugin: `queue`, `schedule`, `ttl`."""
+    """Of the election, or of a plugin: `queue`, `schedule`, `ttl`, `counters`."""
     if what == "election":
         return VARIANTS
+    from tenure.testing.broken_counters import COUNTERS_VARIANTS
     from tenure.testing.broken_queue import QUEUE_VARIANTS
     from tenure.testing.broken_schedule import SCHEDULE_VARIANTS
     from tenure.testing.broken_ttl import TTL_VARIANTS
 
-    known = {"queue": QUEUE_VARIANTS, "schedule": SCHEDULE_VARIANTS, "ttl": TTL_VARIANTS}
+    known = {"queue": QUEUE_VARIANTS, "schedule": SCHEDULE_VARIANTS, "ttl": TTL_VARIANTS, "counters": COUNTERS_VARIANTS}
     return {variant.name: variant for variant in known[what]}
 
 
 def all_variants() -> dict[str, Variant]:
     return {
         name: variant
-        for what in ("election", "queue", "schedule", "ttl")
+        for what in ("election", "queue", "schedule", "ttl", "counters")
         for name, variant in variants_of(what).items()
     }
