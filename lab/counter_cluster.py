@@ -180,6 +180,30 @@ async def kill_leaders(cluster: CounterCluster, calm: float, options: tuple[str,
         epoch = cluster.epoch
 
 
+async def freeze_leaders(cluster: CounterCluster, calm: float, frozen: float, within: float) -> list[float]:
+    """Each leader, likewise, until another leads, and for so long at least; then it goes on. When another led."""
+    took: list[float] = []
+    leader, epoch = await cluster.next_leader(0, within), cluster.epoch
+    while True:
+        await asyncio.sleep(max(0.0, calm - _since(cluster)))
+        if not cluster.writes():
+            return took
+        if cluster.leader() is leader:
+            cluster.pause(leader)
+            began = time.monotonic()
+            try:
+                await cluster.next_leader(epoch, within)
+                took.append(round(time.monotonic() - began, 2))
+                await asyncio.sleep(max(0.0, began + frozen - time.monotonic()))
+            finally:
+                cluster.resume(leader)
+        else:
+            await cluster.next_leader(epoch, within)
+        latest = cluster.leader()
+        assert latest is not None
+        leader, epoch = latest, cluster.epoch
+
+
 def _since(cluster: CounterCluster) -> float:
     """Seconds since the newest leader's first entry was seen."""
     return (boottime_ns() - cluster.terms[cluster.epoch][1]) / 1e9
