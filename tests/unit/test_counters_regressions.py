@@ -11,6 +11,7 @@ import pytest
 
 import tenure
 from tenure.ledger import Stamp
+from tenure.plugins.counters import leading
 from tenure.plugins.counters.cell import Cell, cell_from
 from tenure.plugins.counters.numbers import Counter, Kind
 from tenure.plugins.counters.records import Moment, Work
@@ -83,3 +84,19 @@ async def test_what_is_refused_writes_nothing_and_harms_nobody(tmp_path: Path) -
         assert (await counters.stats()).inbox == 0
         await counters.add("home", "views", op_id="é" * 128)
         assert await counters.get("home", "views", consistent=True) == 1
+
+
+@pytest.mark.req("EC-1")
+async def test_a_leader_that_holds_as_much_as_it_may_does_not_wait_for_its_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inbox is left alone until there is room: whoever asked for something meanwhile waited as long."""
+    monkeypatch.setattr(leading, "MAX_WAITING", 3)
+    async with asyncio.timeout(60), tenure.Database((tmp_path / "bucket").as_uri()) as db:
+        plugin = tenure.EventualConsistencyPlugin("pages", ["views"], config=SWIFT, interval=3600.0)
+        counters = await db.use_plugin(plugin)
+        await counters.add("first", "views", mode="sync", timeout=50)  # it leads, and its first round is over
+        for number in range(5):
+            await counters.add(f"page-{number}", "views")
+        await counters.consolidate(timeout=50)
+        assert [await counters.get(f"page-{number}", "views") for number in range(5)] == [1] * 5

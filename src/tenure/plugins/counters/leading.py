@@ -108,6 +108,8 @@ class CountersLeading(LedgerLeading[CountersClerk]):
         self._on_entry(entry)
         if self.rounds is not None:
             self.rounds.entry_written()
+            if self.clerk is not None and len(self.clerk.machine.waiting) >= MAX_WAITING:
+                self.rounds.make_room()
         if self.annals is not None:
             self.annals.entry_written()
 

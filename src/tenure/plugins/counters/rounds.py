@@ -71,6 +71,7 @@ class Rounds:
         self._stir = stir
         self._urgent: dict[str, None] = {}
         self._wake = asyncio.Event()
+        self._is_full = False
         self._answered: set[str] = set()
         """Requests whose answers are under way."""
         self._hidden: set[tuple[str, str]] = set()
@@ -79,6 +80,11 @@ class Rounds:
     def hurry(self, ids: Iterable[str]) -> None:
         """Somebody waits for these."""
         self._urgent.update(dict.fromkeys(ids))
+        self._wake.set()
+
+    def make_room(self) -> None:
+        """As much waits as may: the inbox is left alone until it is written, and with it whoever asks for something."""
+        self._is_full = True
         self._wake.set()
 
     def entry_written(self) -> None:
@@ -98,8 +104,9 @@ class Rounds:
             if left > 0 and not is_first and not self._wake.is_set():
                 await either(self._wake, left)
             self._wake.clear()
-            if is_first or self._clock.read().leader_elapsed(began) >= self._settings.interval:
-                began, is_first = self._clock.read(), False
+            is_due = self._clock.read().leader_elapsed(began) >= self._settings.interval
+            if is_first or is_due or self._is_full:
+                began, is_first, self._is_full = self._clock.read(), False, False
                 wanted = list(machine.waiting)
             else:
                 wanted = self._wanted()
