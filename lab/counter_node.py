@@ -7,7 +7,7 @@
 What they note is said in `lab.counter_log`, and judged by `lab.counter_judge`. A writer gives its calls in bursts, with
 amounts that are random and large, so that a sum tells what is in it. One that is started again under a name goes on
 after the last number in the files of that name. What it was not told about is not given again, but for calls that have
-an `op_id`: those are given until they return. SIGTERM ends a process gracefully.
+an `op_id`: those are given until they return, and some once more. SIGTERM ends a process gracefully.
 """
 
 from __future__ import annotations
@@ -102,6 +102,11 @@ def text_of(call: Call) -> str:
     return f"{call.name}:{call.counter[0]}:{call.counter[1]}:{call.amount}:op"
 
 
+def is_given_twice(text: str) -> bool:
+    """Also though it returned: as by a caller who was not told."""
+    return int(text.split(":")[1]) % 50 == 0
+
+
 async def give(counters: EventualConsistencyPlugin, text: str) -> None:
     writer, number, id, field, amount, kind = text.split(":")
     op_id = f"{writer}:{number}" if kind == "op" else None
@@ -124,7 +129,7 @@ def known_before(log: Path, writer: str) -> tuple[int, list[str]]:
 async def write(counters: EventualConsistencyPlugin, notes: NoteFile, arguments: argparse.Namespace) -> None:
     number, again = known_before(arguments.log, arguments.worker_id)
     loop = asyncio.get_running_loop()
-    given, began = 0, loop.time()
+    given, began, twice = 0, loop.time(), set(again)
     while number <= arguments.share or again:
         texts, again = again, []
         for _ in range(min(arguments.burst, arguments.share + 1 - number)):
@@ -142,6 +147,9 @@ async def write(counters: EventualConsistencyPlugin, notes: NoteFile, arguments:
                 notes.write("unknown", error_word(outcome), ":".join(text.split(":")[:2]))
                 if text.endswith(":op"):
                     again.append(text)
+            elif is_given_twice(text) and text not in twice:
+                twice.add(text)
+                again.append(text)
         given += len(texts)
         await asyncio.sleep(max(0.0, began + given / arguments.rate - loop.time()))
     say("done", worker=arguments.worker_id, last=number - 1)

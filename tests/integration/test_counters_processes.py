@@ -92,6 +92,7 @@ async def count_and_judge(
         assert verdict["unread"] <= verdict["reads"] / 10, verdict
         assert verdict["open_reads"] > 0, "reads while something was under way"
         assert verdict["changes"] > 0
+        assert verdict["again"] > 0, "calls were given again under their op_id"
         assert {"lost"} <= planted(cluster, lose) <= {"lost", "gone_back", "copies_differ", "history_differs"}
         assert {"doubled"} <= planted(cluster, double) <= {"doubled", "copies_differ", "history_differs"}
     return {**verdict, "failovers": sorted(failovers)}
