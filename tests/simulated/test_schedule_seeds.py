@@ -6,11 +6,16 @@ import logging
 
 import pytest
 
+from tenure.coordinator.config import CoordinatorConfig
+from tenure.entropy import Random
 from tenure.simulate.campaign import run_campaign
-from tenure.simulate.schedule_fleet import run_schedule_seed
+from tenure.simulate.schedule_fleet import ScheduleStage, run_schedule_seed
 from tenure.simulate.seed import Plan
+from tenure.testing import World
 from tenure.testing.broken import broken
 from tenure.testing.broken_schedule import SCHEDULE_VARIANTS
+from tenure.testing.checkers import Checkers
+from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 
 SEEDS = (1, 2, 3)
 NAMES = [variant.name for variant in SCHEDULE_VARIANTS]
@@ -62,6 +67,32 @@ def test_a_seed_leaves_no_trace() -> None:
     before = logger.level
     run_schedule_seed(5, Plan(what="schedule", minutes=0.2))
     assert logger.level == before
+
+
+def test_no_process_of_the_fleet_has_a_schedule_twice() -> None:
+    """Asked to restart its plugins while they still start, on a coordinator that is not its first (seed 700803)."""
+    with World(1) as world:
+
+        async def work(worker: SimulatedWorker) -> None:
+            await stage.work(worker)
+
+        cluster = SimulatedCluster(world, 1, CoordinatorConfig.fast(), work=work)
+        stage = ScheduleStage(cluster, Checkers(cluster), Random(1), cluster.config)
+        cluster.start()
+        world.run_until(30.0)
+        worker = cluster.workers["a"]
+        former = worker.service
+        worker.stop()
+        world.run_until(60.0)
+        worker.start()
+        while stage._at_work["a"] is former:
+            world.run_until(world.now + 0.001)
+        cluster.network.change("a", latency=(1.0, 1.0))
+        worker.host.start(stage.restart(worker))
+        world.run_until(world.now + 60.0)
+        assert worker.service is not None
+        assert worker.service is not former
+        assert len(worker.service._seats) == 2  # a schedule, and a queue
 
 
 def test_a_variant_is_undone_afterwards() -> None:

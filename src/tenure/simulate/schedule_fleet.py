@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.entropy import Random
 from tenure.errors import CoordinationError, LedgerError, RequestNotAnswered, RequestRefused, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LedgerState
@@ -112,8 +113,8 @@ class ScheduleStage(Stage):
         self.code = self._draw_code()
         self.judge = Judge(cluster, checkers, NAME, QUEUE, self.code)
         self.judge.book.roomy = self.max_runs >= 1000
-        self._running: dict[str, tuple[Host, SchedulerPlugin, S3QueuePlugin]] = {}
-        """By worker: what has started, and in which process."""
+        self._running: dict[str, tuple[GlobalCoordinatorService, SchedulerPlugin, S3QueuePlugin]] = {}
+        """By worker: what has started, and with which coordinator: a process that leaves and comes back has another."""
         self._lives: Counter[str] = Counter()
         self._at_work: dict[str, object] = {}
         self._stopped: set[SchedulerPlugin] = set()
@@ -194,7 +195,7 @@ class ScheduleStage(Stage):
             await plugin.stop()
             await queue.stop()
             return
-        self._running[worker.name] = (worker.host, plugin, queue)
+        self._running[worker.name] = (service, plugin, queue)
         plugin.on("plg:scheduler:halted", lambda event: self.halts.append(event.event.reason))
         queue.on("plg:s3-queue:halted", lambda event: self.halts.append(event.event.reason))
         plugin.on("plg:scheduler:job-unknown", lambda event: self._count("undeclared"))
@@ -203,17 +204,19 @@ class ScheduleStage(Stage):
 
     async def restart(self, worker: SimulatedWorker) -> None:
         """The plugins of a process are stopped politely, and started anew."""
-        host, plugin, queue = self._running.get(worker.name, (None, None, None))
-        if host is not worker.host or plugin is None or queue is None:
-            return  # it has not quite started
+        service, plugin, queue = self._running.get(worker.name, (None, None, None))
+        if service is not worker.service or plugin is None or queue is None:
+            # It has not quite started. What is known here may be of a coordinator that the same process had before:
+            # whoever stopped that and started anew would do so beside the plugins that are starting already. Two of
+            # one name would lead under one epoch, and begin the same jobs; a database refuses the second.
+            return
         del self._running[worker.name]
         self._stopped.add(plugin)
-        life = self._lives[worker.name]
         await plugin.stop()
         await queue.stop()
         await worker.host.clock.sleep(1.0)
-        # Its process may have been started anew meanwhile, and with it the plugins.
-        if worker.service is not None and self._lives[worker.name] == life:
+        # It may have left meanwhile, or been started anew, and with it the plugins.
+        if worker.service is service:
             self._at_work.pop(worker.name, None)
             await self.work(worker)
 
