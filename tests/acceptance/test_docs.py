@@ -1,4 +1,5 @@
-"""What docs/plugins.md, supervisor.md, queue.md, ttl.md and schedule.md show can be run, from the first block on.
+"""What docs/plugins.md, supervisor.md, queue.md, ttl.md, schedule.md and counters.md show can be run, from the first
+block on.
 
 One block of each opens a database and then waits in `serve()`; programs of their own may come before it. The others are
 run there.
@@ -31,6 +32,8 @@ import tenure
 import tenure.blocking
 from tenure.cli.main import run as run_command
 from tenure.cli.schedule_text import WORDS
+from tenure.plugins.counters import CounterSettings, CounterStats
+from tenure.plugins.counters import events as counter_events
 from tenure.plugins.ledgered import ClockSkewed, Halted, LeadingBegan, NotLed
 from tenure.plugins.queue import QueueSettings, QueueStats, events
 from tenure.plugins.scheduler import Dst, Interrupted, Misfire, Outcome, Overlap, State, cron
@@ -397,6 +400,89 @@ def test_every_setting_and_event_of_a_ttl_is_in_its_page() -> None:
     table = operating.partition("| `plg:ttl:` |")[2].partition("\n\n")[0]
     expected = _names_of(ttl_events) | _OF_EVERY_LEDGER | {LeadingBegan.name}
     assert expected == set(re.findall(r"^\| `([a-z\-]+)` \|", table, re.MULTILINE))
+
+
+# docs/counters.md
+
+
+@pytest.mark.req("EC-1")
+async def test_counters(tmp_path: Path) -> None:
+    told: list[tuple[object, ...]] = []
+    page = Page("counters.md", tmp_path.as_uri(), begin=1, print=lambda *words: told.append(words))
+
+    async def serve() -> None:
+        assert len(page.others) >= 6
+        for block in page.others:
+            if "blocking" in block.co_names:  # a program of its own, without a loop
+                await asyncio.to_thread(exec, block, dict(page.names))
+                continue
+            result = eval(block, page.names)
+            if asyncio.iscoroutine(result):
+                await result
+        counters = page.names["counters"]
+        found = await counters.get("home")
+        assert {field: str(total) for field, total in found.items()} == {
+            "views": "1",
+            "paid": "15.50",
+            "load": "0.0",
+            "stats.likes": "-1",
+            "stats.longest": "None",
+        }
+        assert '{"views": 1, "paid": Decimal("15.50")' in page.text
+        assert (await page.names["pages"].insert({"title": "Home"}, id="home")).data["paid"] == "15.50"
+
+    await page.run(serve)
+    assert any(words[1:] == ("were", "right") for words in told)
+    assert ("home", 1, 4) in told, "by top: the total after the set, and every call"
+    assert (-1,) in told, "from a thread, with nobody who leads"
+    assert any(words[1:2] == ("calls wait for",) for words in told)
+
+
+def test_the_first_counters(tmp_path: Path) -> None:
+    """Word by word, but for the place; and again, and then from a shell."""
+    url = tmp_path.as_uri()
+    program = Page("counters.md", "", begin=1).before[0].replace("file:///tmp/first-counters", url)
+    for total in (1000, 2000):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.stdout, done.stderr) == (f"{total}\n{{'title': 'Home', 'views': {total}}}\n", "")
+    said = [_run_here(line.replace("file:///tmp/first-counters", url)) for line in _counting("first-counters")]
+    assert len(said) == 3
+    assert re.search(r"^views +5 +int:sum$", said[-1], re.MULTILINE)
+    assert re.search(r"^likes +1 +int:sum$", said[-1], re.MULTILINE)
+
+
+def _counting(place: str) -> list[str]:
+    lines = re.findall(r"^    (tenure counter .*)$", (DOCS / "counters.md").read_text(), re.MULTILINE)
+    return [line for line in lines if place in line]
+
+
+def test_the_commands_of_the_counters(tmp_path: Path) -> None:
+    """Each of them, in order, where somebody leads."""
+    url = tmp_path.as_uri()
+    lines = _counting("s3://bucket/app")
+    assert len(lines) >= 6
+    plugin = tenure.EventualConsistencyPlugin("pages", ["views"], interval=0.1, idle_budget=72_000)
+    with tenure.blocking.Database(url) as db:
+        counters = db.use_plugin(plugin)
+        counters.add("home", "views", mode="sync", timeout=PATIENCE)
+        for line in lines:
+            assert _run_here(line.replace("s3://bucket/app", url)).strip(), line
+        assert counters.get("home", "views", consistent=True) == 4
+
+
+def test_every_setting_stat_and_event_of_counters_is_in_their_page() -> None:
+    page = (DOCS / "counters.md").read_text()
+    settings = page.partition("## Settings and limits")[2].partition("\n## ")[0]
+    assert set(CounterSettings.__struct_fields__) <= set(re.findall(r"`(\w+)`", settings))
+    operating = page.partition("## Operating")[2].partition("\n## ")[0]
+    assert set(CounterStats.__struct_fields__) <= set(re.findall(r"`(\w+)`", operating))
+    table = operating.partition("| `plg:eventual-consistency:` |")[2].partition("\n\n")[0]
+    expected = _names_of(counter_events) | _OF_EVERY_LEDGER | {LeadingBegan.name}
+    assert expected == set(re.findall(r"^\| `([a-z\-]+)` \|", table, re.MULTILINE))
+    for kind in vars(counter_events).values():
+        if isinstance(kind, type) and hasattr(kind, "name"):
+            (row,) = re.findall(rf"^\| `{kind.name}` \|.*$", table, re.MULTILINE)
+            assert set(kind.__struct_fields__) <= set(re.findall(r"`(\w+)`", row)), kind
 
 
 # docs/schedule.md

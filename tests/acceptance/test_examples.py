@@ -32,6 +32,7 @@ TESTED = {
     "poll_two_endpoints.py": "test_two_endpoints_are_polled",
     "scheduled_jobs.py": "test_jobs_fire_on_one_copy_and_go_on_where_it_ended",
     "expiring_sessions.py": "test_sessions_expire_that_nobody_uses",
+    "counted_pages.py": "test_views_are_counted_once_whoever_dies",
 }
 MOST_LINES = 60
 PATIENCE = 40.0
@@ -294,3 +295,25 @@ def test_sessions_expire_that_nobody_uses(copies: Copies, tmp_path: Path) -> Non
     copies.until_line(rf"worker-{second.pid}: expired .*\bada-worker-{first.pid}\b", after=killed)
     copies.until_line(rf"worker-{second.pid}: ada is there until \S+, 1 sessions", after=killed)
     copies.end(second)
+
+
+@pytest.mark.req("EC-1", "EC-2")
+def test_views_are_counted_once_whoever_dies(copies: Copies, tmp_path: Path) -> None:
+    url = (tmp_path / "bucket").as_uri()
+    first, second = [copies.start("counted_pages.py", url, "--seconds", "60") for _ in range(2)]
+    for process in (first, second):
+        copies.until_line(rf"worker-{process.pid}: .* in the records .*'home': [1-9]")
+    first.kill()
+    first.wait()
+    copies.until_line(rf"worker-{second.pid}: has counted", after=len(copies.lines()))
+    copies.end(second)
+    third = copies.start("counted_pages.py", url, "--seconds", "60")
+    told = copies.until_line(rf"worker-{third.pid}: together (.*), in the records")[1]
+    copies.end(third)
+    known = [
+        int(re.findall(rf"worker-{process.pid}: has counted (\d+)", "\n".join(copies.lines()))[-1])
+        for process in (first, second)
+    ]
+    together = sum(map(int, re.findall(r"\d+", told)))
+    # The two that ended may have had a hundred more on their way, of which any number got there.
+    assert sum(known) + 100 <= together <= sum(known) + 300

@@ -129,6 +129,15 @@ async def test_records_that_expire(tmp_path: Path) -> None:
         assert timedelta(minutes=29) < left < timedelta(minutes=31)
 
 
+async def test_counters(tmp_path: Path) -> None:
+    async with asyncio.timeout(30), tenure.Database(tmp_path.as_uri()) as db:
+        names = await run(block_with("EventualConsistencyPlugin("), "", db=db)
+        counters = names["counters"]
+        assert await counters.get("home", "views", consistent=True) == 1
+        await counters.consolidate()
+        assert [(place.id, place.value) for place in await counters.top("views", period="day")] == [("home", 1)]
+
+
 async def test_the_schedule(tmp_path: Path, done: list[int]) -> None:
     async def write_report(scheduled: object, token: int) -> None:
         done.append(token)

@@ -1075,6 +1075,7 @@ perform()
 assert calls[-1][0][0].startswith("nightly#")
 say(sum(1 for given, named in calls if named.get("fencing_token")) + 1)
 """,
+    ("blocking.md", 7): "perform()\nperform()\nassert [given for given, _ in calls] == [(1,), (2,)]\nsay(len(calls))",
     ("recipes.md", 0): "perform()\nperform()\nsay(1 + len(calls))",
     ("recipes.md", 1): """
 names["send_what_is_due"] = called_async
