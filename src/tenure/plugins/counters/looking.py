@@ -141,7 +141,7 @@ def rollup_of(machine: CountersMachine, field: str, period: Period, zone: ZoneIn
         period
     )
     if level is None:
-        raise ConfigError("period is 'all': give 'hour', 'day', 'week' or 'month'")
+        raise ConfigError("period is 'all', which is for one record: give its id, or 'hour', 'day', 'week' or 'month'")
     found: dict[int, Cell] = {}
     for start, row in machine.sums[level].items():
         if field in row:

@@ -164,7 +164,11 @@ class CountedShape:
             total = key.total(field, counter)
             if not is_known:
                 if given is not None and counter.read(given) is None:
-                    raise self._invalid(id, f"{field} is {given!r:.80}, and is counted as {counter.kind.value}")
+                    raise self._invalid(
+                        id,
+                        f"{field} is {given!r:.80}, and is counted as {counter.kind.value}: give such a number to begin "
+                        "with, or leave the field out",
+                    )
                 continue
             if given is not None and not (self._is_total(counter, given, total) or self._is_blank(key, counter, given)):
                 self._refuse(id, field, given, total)
