@@ -166,8 +166,8 @@ class CountedShape:
                 if given is not None and counter.read(given) is None:
                     raise self._invalid(
                         id,
-                        f"{field} is {given!r:.80}, and is counted as {counter.kind.value}: begin with such a number, or "
-                        "leave the field out",
+                        f"{field} is {given!r:.80}, and is counted as {counter.kind.value}: begin with such a number, "
+                        "or leave the field out",
                     )
                 continue
             if given is not None and not (self._is_total(counter, given, total) or self._is_blank(key, counter, given)):
