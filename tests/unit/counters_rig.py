@@ -1,5 +1,5 @@
-"""Counters in simulated time: processes that count, leaders whose leases last as long as the test says, and a store that
-does as it is told. Besides: what property tests draw, and the smallest model of what counting means.
+"""Counters in simulated time: processes that count, leaders whose leases last as long as the test says, and a store
+that does as it is told. Besides: what property tests draw, and the smallest model of what counting means.
 """
 
 from __future__ import annotations

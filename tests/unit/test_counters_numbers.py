@@ -64,7 +64,7 @@ def test_totals_beyond_what_json_readers_take_are_kept_exactly(values: list[int]
     ],
 )
 def test_what_is_no_amount_is_refused_and_said_in_few_words(counter: Counter, value: Any) -> None:
-    with pytest.raises(ConfigError, match="amount is .*: give ") as refused:
+    with pytest.raises(ConfigError, match=r"amount is .*: give ") as refused:
         counter.amount("amount", value)
     assert len(str(refused.value)) < 300
 
