@@ -316,7 +316,7 @@ class LevelBook(Book):
                 must.append(call)
             elif not is_earlier:
                 may.append(call)
-        zero = self.counter.zero
+        zero: Any = self.counter.zero
         left = total - (base.amount if base is not None else zero) - sum((call.effect for call in must), zero)
         return selection(left, may, zero) is not None
 

@@ -63,7 +63,7 @@ BARE = ("bare-1", "bare-2")
 """Ids that nobody ever inserts."""
 STRUCK = {"record": 0.012, "entry": 0.004, "page": 0.01}
 """Of the writes of records, log entries and pages, so many are their process's last for a while."""
-CALL_TIMEOUT = 20.0
+CALL_TIMEOUT = 15.0
 _AFTER_CALLS = 40.0
 """Seconds after which a call whose process may have died is taken up by another."""
 _ALL = 10_000
@@ -228,7 +228,10 @@ class CountersStage(Stage):
             del self._lives[worker.name]
             await self.work(worker)
 
-    def _goes_on(self, life: Life) -> bool:
+    async def _goes_on(self, life: Life, random: Random, a_second: float) -> bool:
+        """After a pause: does it do something more?"""
+        if self.cluster.world.now < self.stops_at and not life.over:
+            await life.host.clock.sleep(random.expovariate(a_second))
         return self.cluster.world.now < self.stops_at and not life.over
 
     # Counting
@@ -236,8 +239,7 @@ class CountersStage(Stage):
     async def _count(self, life: Life) -> None:
         """What everybody counts: some calls at once, and what others did not hear of."""
         random = life.random
-        while self._goes_on(life):
-            await life.host.clock.sleep(random.expovariate(0.35))
+        while await self._goes_on(life, random, 0.16):
             calls = [self._some(life) for _ in range(random.choice([1, 1, 2, 4]))]
             await asyncio.gather(*(self._give(life, call, random.random()) for call in calls if call is not None))
             if random.random() < 0.2:
@@ -284,15 +286,15 @@ class CountersStage(Stage):
 
     async def _try(self, life: Life, call: Call, *, sync: bool = False) -> Told:
         plugin = life.plugin
-        give = {"add": plugin.add, "sub": plugin.sub, "set": plugin.set}[call.verb]
+        verbs: dict[str, Callable[..., Awaitable[None]]] = {"add": plugin.add, "sub": plugin.sub, "set": plugin.set}
         self.judge.tries(call)
         options: dict[str, Any] = {"mode": "sync", "timeout": CALL_TIMEOUT} if sync else {}
         try:
-            await give(call.id, call.field, call.amount, op_id=call.op_id, **options)
+            await verbs[call.verb](call.id, call.field, call.amount, op_id=call.op_id, **options)
         except RequestNotAnswered:
             self.judge.counts["sync not answered"] += 1
             self.judge.told(call, Told.DONE)  # it is counted all the same
-            return Told.UNKNOWN
+            return Told.NO
         except WriteUnknown:
             told = Told.UNKNOWN
         except StoreError:
@@ -316,8 +318,7 @@ class CountersStage(Stage):
         """A counter of its own: what it gives one after the other is counted in that order."""
         random = Random(f"{self.cluster.world.seed}/{life.name}/own")
         book = self.judge.book(life.own, MINE)
-        while self._goes_on(life) and book.has_room:
-            await life.host.clock.sleep(random.expovariate(0.12))
+        while book.has_room and await self._goes_on(life, random, 0.08):
             for _ in range(random.randrange(1, 5)):
                 verb = random.choice(["add", "add", "sub", "set"])
                 op_id = f"op-{next(self._numbers)}" if random.random() < 0.3 else None
@@ -330,18 +331,17 @@ class CountersStage(Stage):
 
     async def _look(self, life: Life) -> None:
         random = Random(f"{self.cluster.world.seed}/{life.name}/looks")
-        while self._goes_on(life):
-            await life.host.clock.sleep(random.expovariate(0.2))
+        while await self._goes_on(life, random, 0.13):
             what, id = random.random(), random.choice((*RECORDS, *BARE, life.own))
             if what < 0.35:
                 await self._look_consistently(life, id)
-            elif what < 0.5:
+            elif what < 0.55:
                 await self._look_at_record(life, id)
-            elif what < 0.7:
+            elif what < 0.68:
                 await self._count_and_wait(life, random)
-            elif what < 0.82:
+            elif what < 0.79:
                 await self._consolidate(life, id if random.random() < 0.6 else None)
-            elif what < 0.9:
+            elif what < 0.89:
                 await self._recalculate(life, id)
             else:
                 await self._look_back(life, random, id)
@@ -404,8 +404,7 @@ class CountersStage(Stage):
     async def _use_records(self, life: Life) -> None:
         """The same records, by processes with the plugin and without."""
         random = Random(f"{self.cluster.world.seed}/{life.name}/records")
-        while self._goes_on(life):
-            await life.host.clock.sleep(random.expovariate(0.25))
+        while await self._goes_on(life, random, 0.16):
             id = random.choice((*RECORDS, *RECORDS, life.own))
             is_shaped = random.random() < 0.7
             records = life.home.records if is_shaped else life.home.strange

@@ -2,6 +2,394 @@
 
 from __future__ import annotations
 
-from tenure.testing.broken import Variant
+from collections.abc import Callable, Sequence
+from typing import Any
 
-COUNTERS_VARIANTS: tuple[Variant, ...] = ()
+import msgspec
+
+from tenure.database import counted as counted_module
+from tenure.database import expiry as expiry_module
+from tenure.database import resource as resource_module
+from tenure.database import writing as writing_module
+from tenure.database.counted import COUNTERS, Counted, with_counted
+from tenure.database.ids import key_of
+from tenure.database.records import Envelope, encode
+from tenure.database.resource import Resource
+from tenure.database.writing import Found
+from tenure.database.writing import Written as RecordWritten
+from tenure.errors import WriteUnknown
+from tenure.ledger import Item, Receipt, Stamp
+from tenure.plugins.counters import consistent as consistent_module
+from tenure.plugins.counters import plugin as plugin_module
+from tenure.plugins.counters.applying import Applied, Applier
+from tenure.plugins.counters.cell import Cell
+from tenure.plugins.counters.clerk import CountersClerk
+from tenure.plugins.counters.group import Group
+from tenure.plugins.counters.pages import PageBook
+from tenure.plugins.counters.plugin import EventualConsistencyPlugin
+from tenure.plugins.counters.records import Sealed, Work
+from tenure.plugins.counters.rounds import Rounds
+from tenure.plugins.counters.state import CountersMachine, Offer, Waiting
+from tenure.plugins.counters.totals import Key, Written
+from tenure.store import Applied as Landed
+from tenure.store import Attempt, Rejected
+from tenure.testing.broken import Patch, Variant
+
+
+def _counted(reserved: dict[str, Any], name: str) -> Counted:
+    counted: Counted = msgspec.convert(reserved[COUNTERS][name], Counted)
+    return counted
+
+
+def _mark_after_apply() -> list[Patch]:
+    """As two writes: a crash, or another leader, comes in between."""
+    write = Applier._write
+
+    async def twice(self: Applier, id: str, found: Found | None, change: Written) -> bool:
+        counted = _counted(change.reserved, self._name)
+        former = 0
+        if found is not None and self._name in found.envelope.reserved.get(COUNTERS, {}):
+            former = _counted(found.envelope.reserved, self._name).through
+        unmarked = with_counted(change.reserved, self._name, msgspec.structs.replace(counted, through=former))
+        if not await write(self, id, found, msgspec.structs.replace(change, reserved=unmarked)):
+            return False
+        self._remembered.pop(id, None)
+        again = await self._resource.find(id)
+        return again is not None and await write(self, id, again, change)
+
+    return [(Applier, "_write", twice)]
+
+
+def _watermark_in_memory() -> list[Patch]:
+    """Each leader knows what it has applied itself, and from the log what others said."""
+    marks: dict[tuple[int, str], int] = {}
+
+    async def apply(self: Applier, machine: CountersMachine, id: str, offers: list[Offer]) -> Applied | None:
+        fresh = [offer for offer in offers if offer.number > marks.get((_of(self), id), 0)]
+        if not offers:
+            return None
+        if fresh:
+            await self._change(id, lambda key: key.applied(fresh, machine.counters, machine.ledger))
+            marks[_of(self), id] = fresh[-1].number
+        return Applied(id, offers[-1].number, bool(fresh))
+
+    complete = Key._with
+
+    def unmarked(self: Key, *arguments: Any) -> Written:
+        written = complete(self, *arguments)
+        counted = msgspec.structs.replace(_counted(written.reserved, self._name), through=0)
+        return msgspec.structs.replace(written, reserved=with_counted(written.reserved, self._name, counted))
+
+    numbers: dict[int, Applier] = {}
+
+    def _of(applier: Applier) -> int:
+        numbers[id(applier)] = applier  # kept, so that no other has its number
+        return id(applier)
+
+    return [(Applier, "apply", apply), (Key, "_with", unmarked)]
+
+
+def _watermark_lost() -> list[Patch]:
+    ended, still_counted = expiry_module.ended, counted_module.still_counted
+    lost: list[dict[str, Any]] = []
+
+    def forgetful(reserved: dict[str, Any]) -> dict[str, Any]:
+        kept = ended({name: value for name, value in reserved.items() if name != COUNTERS})
+        lost[:] = [kept]
+        return kept
+
+    def carry(former: dict[str, Any], reserved: dict[str, Any]) -> dict[str, Any]:
+        return reserved if lost and reserved is lost[0] else still_counted(former, reserved)
+
+    return [(resource_module, "ended", forgetful), (resource_module, "still_counted", carry)]
+
+
+def _applied_before_written() -> list[Patch]:
+    one = Rounds._one
+
+    async def hasty(self: Rounds, id: str, offers: list[Offer], done: dict[str, int]) -> None:
+        if offers:
+            self._clerk.applied(id, offers[-1].number)
+            self._stir()
+        await one(self, id, offers, done)
+
+    return [(Rounds, "_one", hasty)]
+
+
+def _applies_unwritten() -> list[Patch]:
+    async def at_once(self: CountersClerk) -> CountersMachine:
+        return self.machine
+
+    return [(CountersClerk, "written", at_once)]
+
+
+async def _sent_once(resource: Resource[Any], found: Found, **changes: Any) -> tuple[Any, Envelope]:
+    """A swap of which nobody finds out what became of it."""
+
+    def draft(write_id: str) -> Envelope:
+        return found.envelope.followed_by(write_id, resource._now(), **changes)
+
+    drafts = writing_module._Drafts(draft)
+    outcome = await resource._writer._send(Attempt(key_of(resource.name, found.envelope.id), found.version), drafts)
+    return outcome, drafts.last
+
+
+def _unknown_is_counted() -> list[Patch]:
+    async def hopeful(self: Resource[Any], found: Found, **changes: Any) -> RecordWritten | None:
+        outcome, envelope = await _sent_once(self, found, **changes)
+        if isinstance(outcome, Rejected):
+            return None
+        return RecordWritten(envelope, outcome.version if isinstance(outcome, Landed) else None)
+
+    return [(Resource, "swap", hopeful)]
+
+
+def _counts_unknown_again() -> list[Patch]:
+    """After a swap without an answer the amounts are added to whatever total is there."""
+
+    async def raw(self: Resource[Any], found: Found, **changes: Any) -> RecordWritten | None:
+        outcome, envelope = await _sent_once(self, found, **changes)
+        if isinstance(outcome, Landed):
+            return RecordWritten(envelope, outcome.version)
+        if isinstance(outcome, Rejected):
+            return None
+        raise WriteUnknown("no answer")
+
+    async def change(self: Applier, id: str, change: Callable[[Key], Written | None], **options: Any) -> Written | None:
+        found = self._remembered.pop(id, None)
+        again = False
+        while True:
+            found = found if found is not None else await self._resource.find(id)
+            key = Key(found.envelope if found is not None else None, self._name, **options)
+            if again:
+                key.through = lambda ledger: 0  # type: ignore[method-assign]
+            written = change(key)
+            if written is None:
+                return None
+            self._ensure()
+            try:
+                if await self._write(id, found, written):
+                    return written
+            except WriteUnknown:
+                again = True
+            found = None
+
+    return [(Resource, "swap", raw), (Applier, "_change", change)]
+
+
+def _blind_write() -> list[Patch]:
+    async def put(self: Resource[Any], found: Found, **changes: Any) -> RecordWritten:
+        envelope = found.envelope.followed_by(self._draw_id(), self._now(), **changes)
+        version = await self._store.put(key_of(self.name, envelope.id), encode(envelope))
+        return RecordWritten(envelope, version)
+
+    return [(Resource, "swap", put)]
+
+
+def _record_first() -> list[Patch]:
+    consistent_totals = consistent_module.consistent_totals
+
+    async def hasty(store: Any, view: Any, resource: Resource[Any], *arguments: Any) -> Any:
+        return await consistent_totals(store, view, await _Read.of(resource, arguments[1]), *arguments)  # type: ignore[arg-type]
+
+    return [(plugin_module, "consistent_totals", hasty)]
+
+
+class _Read:
+    """A record as it was read before anything else."""
+
+    def __init__(self, found: Found | None) -> None:
+        self._found = found
+
+    @classmethod
+    async def of(cls, resource: Resource[Any], id: str) -> _Read:
+        return cls(await resource.find(id))
+
+    async def find(self, id: str) -> Found | None:
+        return self._found
+
+
+def _without_inbox() -> list[Patch]:
+    async def nothing(store: Any, id: str) -> list[Any]:
+        return []
+
+    return [(consistent_module, "_unfolded", nothing)]
+
+
+def _inbox_last() -> list[Patch]:
+    """Amounts that are folded between the two looks are in neither."""
+    totals = consistent_module.consistent_totals
+
+    async def hasty(store: Any, view: Any, *arguments: Any) -> Any:
+        state = await view.refresh()
+        return await totals(store, _Stale(state), *arguments)  # type: ignore[arg-type]
+
+    return [(plugin_module, "consistent_totals", hasty)]
+
+
+class _Stale:
+    """A view of the log as it was."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    async def refresh(self) -> Any:
+        return self._state
+
+
+def _counts_folded() -> list[Patch]:
+    """What is in the inbox is added, whether or not the log has it."""
+    unfolded = consistent_module._unfolded
+
+    async def nameless(store: Any, id: str) -> list[Any]:
+        return [(msgspec.structs.replace(name, number=2**31), letter) for name, letter in await unfolded(store, id)]
+
+    return [(consistent_module, "_unfolded", nameless)]
+
+
+def _rest_offered_early() -> list[Patch]:
+    return [(CountersMachine, "offered", CountersMachine.unapplied)]
+
+
+def _puts_offered_together() -> list[Patch]:
+    """What was offered under one number is put together with more, and offered under another."""
+    wait = CountersMachine._wait
+
+    def greedy(self: CountersMachine, id: str, field: str, cell: Cell, stamp: Stamp) -> None:
+        waiting: Waiting | None = self.waiting.get(id)
+        if waiting is None or waiting.offered[-1].number == stamp.seq:
+            wait(self, id, field, cell, stamp)
+            return
+        newest = waiting.offered[-1]
+        newest.number = stamp.seq
+        if (known := newest.cells.get(field)) is not None:
+            known.followed_by(self.counters[field], cell)
+        else:
+            newest.cells[field] = cell
+
+    def same_entry(self: CountersMachine, id: str, field: str, cell: Cell, stamp: Stamp) -> None:
+        waiting = self.waiting.get(id)
+        if waiting is not None and waiting.offered[-1].number == stamp.seq and field in waiting.offered[-1].cells:
+            waiting.offered[-1].cells[field].followed_by(self.counters[field], cell)
+            return
+        greedy(self, id, field, cell, stamp)
+
+    return [(CountersMachine, "_wait", same_entry)]
+
+
+def _forgets_op_ids() -> list[Patch]:
+    enact = CountersMachine.enact
+
+    def forgetful(self: CountersMachine, work: Work, stamp: Stamp) -> None:
+        enact(self, msgspec.structs.replace(work, ops=[]), stamp)
+
+    return [(CountersMachine, "enact", forgetful)]
+
+
+def _acks_before_created() -> list[Patch]:
+    durable = Group.durable
+
+    async def hopeful(self: Group) -> Receipt:
+        return await durable(self) if self.urgent else Receipt("", 0, 0)
+
+    return [(Group, "durable", hopeful)]
+
+
+def _set_by_clock() -> list[Patch]:
+    """Of two sets the one counts whose process's wall clock says that it was later."""
+    give, fold = EventualConsistencyPlugin.set, CountersClerk._fold
+    stamped: dict[tuple[str, str, Any], int] = {}
+    newest: dict[tuple[str, str], int] = {}
+
+    async def stamp(self: EventualConsistencyPlugin, id: str, field: str, value: Any, **options: Any) -> None:
+        host: Any = self._attached()
+        stamped.setdefault((id, field, value), host.clock.read().wall_ns)
+        await give(self, id, field, value, **options)
+
+    def by_clock(self: CountersClerk, items: Sequence[Item], work: Work) -> None:
+        for item in items:
+            rows = [(field, id, cell) for field, cells in item.content.rows.items() for id, cell in cells.items()]
+            for field, id, cell in [*rows, *((field, id, cell) for _, field, id, cell in item.content.ops)]:
+                at = stamped.get((id, field, cell.base))
+                if cell.base is None or at is None:
+                    continue
+                if at < newest.get((id, field), at):
+                    cell.base = None
+                else:
+                    newest[id, field] = at
+        fold(self, items, work)
+
+    return [(EventualConsistencyPlugin, "set", stamp), (CountersClerk, "_fold", by_clock)]
+
+
+def _pages_overwrite() -> list[Patch]:
+    """Of two pages that are put together, a record's cells in the older one are lost."""
+
+    async def merged(self: PageBook, pages: Sequence[Any], counters: Any) -> Any:
+        whole: dict[str, Any] = {}
+        for page in pages:
+            whole |= {id: cells async for id, cells in self.rows(page)}
+        for row in sorted(whole.items()):
+            yield row
+
+    return [(PageBook, "_merged", merged)]
+
+
+def _seals_without_page() -> list[Patch]:
+    """What was sealed is gone when the page of the next hour is written."""
+
+    def write(self: PageBook, sealed: Sealed) -> Any:
+        rows = {field: dict(list(cells.items())[:1]) for field, cells in sealed.rows.items()}
+        return original(self, msgspec.structs.replace(sealed, rows=rows))
+
+    original = PageBook.write
+    return [(PageBook, "write", write)]
+
+
+def _answers_when_folded() -> list[Patch]:
+    """Whoever asks is answered as soon as everything is folded."""
+
+    def hasty(self: CountersMachine, through: int, id: str = "") -> bool:
+        return True
+
+    return [(CountersMachine, "is_consolidated", hasty)]
+
+
+COUNTERS_VARIANTS = (
+    Variant("mark-after-apply", "totals are written first, and their watermark in a second write", _mark_after_apply),
+    Variant(
+        "watermark-in-memory",
+        "what a record holds is known to its leader alone",
+        _watermark_in_memory,
+    ),
+    Variant("watermark-lost-with-record", "deletion and insertion forget what is counted", _watermark_lost),
+    Variant("applied-before-written", "the log says what a record holds before it does", _applied_before_written),
+    Variant(
+        "applies-what-is-not-written",
+        "records hold an entry before the log does",
+        _applies_unwritten,
+    ),
+    Variant("unknown-is-counted", "a swap of totals without an answer counts as done", _unknown_is_counted),
+    Variant(
+        "unknown-is-counted-again",
+        "after a swap without an answer amounts are added anew",
+        _counts_unknown_again,
+    ),
+    Variant("blind-totals", "totals are written over whatever is there by then", _blind_write),
+    Variant("record-first", "a consistent read looks at the record before the inbox and the log", _record_first),
+    Variant("without-inbox", "a consistent read leaves the inbox out", _without_inbox),
+    Variant("inbox-last", "a consistent read looks into the log before the inbox", _inbox_last),
+    Variant("counts-folded-again", "a consistent read adds what was folded as well", _counts_folded),
+    Variant("rest-offered-early", "what is put together is offered while more may come to it", _rest_offered_early),
+    Variant("puts-offered-together", "what was offered is put together with more", _puts_offered_together),
+    Variant("forgets-op-ids", "an op_id is not remembered", _forgets_op_ids),
+    Variant("acks-before-created", "a call returns before its batch is written", _acks_before_created),
+    Variant("set-by-clock", "of two sets that with the later wall clock counts", _set_by_clock),
+    Variant("pages-overwrite", "pages that are put together keep the newer cells alone", _pages_overwrite),
+    Variant("pages-cut-short", "a page of history leaves out most of what was sealed", _seals_without_page),
+    Variant(
+        "consolidated-when-folded",
+        "who waits is answered when all is folded",
+        _answers_when_folded,
+    ),
+)
