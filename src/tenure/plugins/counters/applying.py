@@ -106,7 +106,7 @@ class Applier:
         self, id: str, change: Callable[[Key], Written | None], *, is_mended: bool = False
     ) -> Written | None:
         """Read, change, swap, until it is done; `None`: there is nothing to change."""
-        found = self._remembered.pop(id, None)
+        found = self._remembered.get(id)
         for _ in range(_TRIES):
             if found is None:
                 self.reads += 1
@@ -116,6 +116,7 @@ class Applier:
                 return None
             self._ensure()
             self.writes += 1
+            self._remembered.pop(id, None)  # its version is used up, whatever comes of it
             try:
                 if await self._write(id, found, written):
                     return written
