@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers servers model check format requirements dist bench-queue bench-scheduler clean
+.PHONY: help venv demo test test-slow test-servers servers model check format requirements dist bench-queue bench-scheduler bench-counters clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ bench-%: venv
 bench-queue: venv ## Measure the queue, beside others on Redis and on S3 (ARGS="--quick": a first look)
 	tools/install-servers redis-server
 	$(BIN)/python -m bench.queue $(ARGS)
+
+bench-counters: venv ## Measure counters from two processes, beside s3db.js and Redis (ARGS="--quick": a first look)
+	tools/install-servers redis-server
+	$(BIN)/python -m bench.counters $(ARGS)
 
 bench-scheduler: venv ## Measure the scheduler with 10,000 jobs, beside APScheduler (ARGS="--quick": a first look)
 	$(BIN)/python -m bench.scheduler $(ARGS)

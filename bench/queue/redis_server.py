@@ -20,8 +20,10 @@ SETTINGS = "appendonly yes, appendfsync everysec"
 
 
 class RedisServer:
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, flush: str = "everysec") -> None:
+        """`flush`: its `appendfsync`."""
         self.home = home
+        self.flush = flush
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
@@ -33,7 +35,7 @@ class RedisServer:
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         options = {"bind": "127.0.0.1", "port": self.port, "dir": self.home, "save": ""}
-        options |= {"appendonly": "yes", "appendfsync": "everysec"}
+        options |= {"appendonly": "yes", "appendfsync": self.flush}
         command = ["redis-server", *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
         self._process = spawn(command, self.home / "redis.log")
         deadline = time.monotonic() + 20

@@ -37,6 +37,7 @@ PACKAGE = {
 }
 _LACKING = "\nexport function createRedDbClient() { throw new Error('not there'); }\n"
 QUEUE = {"concurrency": 5, "pollInterval": 200, "maxPollInterval": 1000, "ticketBatchSize": 50, "dispatchInterval": 100}
+_OPEN = Path(__file__).parent / "s3db_open.mjs"
 LEADER_WITHIN = 75.0
 """Its first leader takes about 36 s to be found."""
 RUN_WITHIN = 120.0
@@ -47,7 +48,7 @@ class S3dbPeer:
         self, endpoint: S3Endpoint, home: Path, scratch: Path, plan: Plan, tell: Callable[[str], None]
     ) -> None:
         self._endpoint, self._home, self._plan, self._tell = endpoint, home, plan, tell
-        self._folder = installed(scratch)
+        self._folder = installed(scratch, Path(__file__).parent / "s3db_node.mjs")
 
     @staticmethod
     def missing() -> str | None:
@@ -154,8 +155,8 @@ def _note(node: Node, marks: Marks) -> None:
             (marks.folder / f"requests-{node.pid}").write_text(json.dumps(answer["requests"]))
 
 
-def installed(scratch: Path) -> Path:
-    """A folder with s3db.js in it, from npm."""
+def installed(scratch: Path, *scripts: Path) -> Path:
+    """A folder with s3db.js in it, from npm, and with these scripts."""
     folder = scratch / "s3db"
     stamp = folder / ".installed"
     if not stamp.exists() or stamp.read_text() != VERSION:
@@ -172,5 +173,6 @@ def installed(scratch: Path) -> Path:
             with module.open("a") as file:
                 file.write(_LACKING)
         stamp.write_text(VERSION)
-    shutil.copy(Path(__file__).parent / "s3db_node.mjs", folder)
+    for script in (_OPEN, *scripts):
+        shutil.copy(script, folder)
     return folder

@@ -1,28 +1,11 @@
 // One process of s3db.js: `node s3db_node.mjs '{"connection": …, "role": "worker" | "producer", …}'`. It obeys, like
 // the other producers (bench/queue/obey.py), and writes a line for each message that it has handled.
-import diagnostics from 'node:diagnostics_channel';
 import readline from 'node:readline';
-import { S3db, S3QueuePlugin } from 's3db.js';
+import { S3QueuePlugin } from 's3db.js';
+import { now, open, requests, say } from './s3db_open.mjs';
 
 const options = JSON.parse(process.argv[2]);
-const say = (answer) => process.stdout.write(JSON.stringify(answer) + '\n');
-const now = () => Number(process.hrtime.bigint()) / 1e9; // CLOCK_MONOTONIC, as Python's time.monotonic()
-const requests = {};
-
-diagnostics.subscribe('http.client.request.start', ({ request }) => {
-  const isListing = request.method === 'GET' && /[?&]list-type=2/.test(request.path);
-  const verbs = { GET: 'get', HEAD: 'get', PUT: 'put', DELETE: 'delete', POST: 'delete' };
-  const verb = isListing ? 'list' : verbs[request.method] ?? 'put';
-  requests[verb] = (requests[verb] ?? 0) + 1;
-});
-
-const db = new S3db({
-  connectionString: options.connection,
-  logLevel: 'error',
-  executorPool: { retries: 0 },
-  clientOptions: { useReckerHandler: false, httpClientOptions: { useReckerHandler: false } },
-});
-await db.connect();
+const db = await open(options.connection);
 const mail =
   db.resources.mail ?? (await db.createResource({ name: 'mail', attributes: { id: 'string|required', n: 'number|required', pad: 'string|required' } }));
 const plugin = new S3QueuePlugin({

@@ -31,11 +31,14 @@ class SortedMeter(Metered):
         self._parts = {name: Metered(inner) for name in (RECORDS, ARCHIVE, INDEX, LEDGER, COORDINATION)}
 
     @classmethod
-    def watch(cls, database: Database, resource: str) -> SortedMeter:
+    def watch(cls, database: Database, resource: str, plugin: str = "ttl") -> SortedMeter:
         """Have everything that this database does from here on go through such a meter."""
-        meter = cls(database.store, resource)
+        meter = cls(database.store, resource, plugin)
         database._store = meter
         return meter
+
+    def usages(self) -> list[Usage]:
+        return [part.usage() for part in self._parts.values()]
 
     def requests(self) -> Requests:
         return {name: by_verb(part.usage()) for name, part in self._parts.items()}

@@ -24,7 +24,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     )
 
 
-def _table(title: str, *columns: str) -> Table:
+def table_of(title: str, *columns: str) -> Table:
     table = Table(title=title)
     for column in columns:
         table.add_column(column, justify="left" if column == columns[0] else "right")
@@ -32,7 +32,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _load(growth: list[dict[str, Any]], console: Console) -> None:
-    table = _table(
+    table = table_of(
         "loading, apart from the cleanup", "stored", "seconds", "per second", "CPU µs", "objects", "MB", "MB on disk"
     )
     for row in growth:
@@ -50,7 +50,7 @@ def _load(growth: list[dict[str, Any]], console: Console) -> None:
 
 
 def _cleanups(growth: list[dict[str, Any]], console: Console) -> None:
-    table = _table(
+    table = table_of(
         "cleaning up what is due, hard delete (medians; all runs of the rate)",
         *("stored", "due", "seconds", "per second", "all runs", "CPU µs", "requests", "read in vain", "USD a million"),
     )
@@ -76,7 +76,7 @@ def _cleanups(growth: list[dict[str, Any]], console: Console) -> None:
 
 
 def _strategies(rows: list[dict[str, Any]], console: Console) -> None:
-    table = _table(
+    table = table_of(
         "ways to expire, requests per expired record",
         *("how", "due", "per second", "CPU µs", "requests", "get", "writes", "list", "delete (free)", "USD a million"),
     )
@@ -97,7 +97,7 @@ def _strategies(rows: list[dict[str, Any]], console: Console) -> None:
 
 
 def _inserts(rows: list[dict[str, Any]], console: Console) -> None:
-    table = _table(
+    table = table_of(
         "inserting, without and with a TTL",
         *("how", "TTL", "records", "per second", "CPU µs", "a call, p50 ms", "requests", "USD a million"),
     )
