@@ -65,8 +65,9 @@ class CounterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where hours, days and months begin: an IANA name, the same in all processes."""
     retention: Retention = Retention()
     on_direct_write: OnDirectWrite = OnDirectWrite.REFUSE
-    idle_budget: float = 3600.0
-    """Requests an hour that a leader may spend on looking while nothing happens."""
+    idle_budget: float = 720.0
+    """Requests an hour that a leader may spend on looking while nothing happens. Less is cheaper; what other processes
+    add after a silence is folded later, by default within five seconds."""
     fold_interval: float = 0.1
     """The leader's shortest pause between two looks into the inbox."""
 
