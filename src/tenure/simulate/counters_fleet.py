@@ -419,6 +419,7 @@ class CountersStage(Stage):
                 await self._do(Act("update", id, is_shaped, data), records.update(id, data))
             elif what < 0.8 and not is_shaped and VIEWS in self.judge.totals_of(id):
                 # What is written to a total past the plugin is undone with the next amount.
+                self.judge.counts["written past the plugin"] += 1
                 await self._do(Act("patch", id, False, data), records.patch(id, {**data, VIEWS: 7}))
             else:
                 await self._do(Act("delete", id, is_shaped), records.delete(id))

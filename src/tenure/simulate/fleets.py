@@ -139,8 +139,33 @@ FLEETS = {
     "counters": Fleet(
         run=run_counters_seed,
         enough=1000,
-        expected=(*_ALWAYS, *_OF_LEDGERS),
-        crash_points=_LEDGER_POINTS,
+        expected=(
+            *_ALWAYS,
+            *_OF_LEDGERS,
+            *(
+                f"counters:{what}"
+                for what in (
+                    *(f"{verb} {told}" for verb in ("add", "sub", "set") for told in ("done", "refused", "unknown")),
+                    *("unknown and counted", "unknown and not counted", "given again", "taken up by another"),
+                    *("duplicates", "sync", "sync not answered", "consolidated", "consistent", "looks", "held back"),
+                    *("counted in a record", "counted in a tombstone", "kept without a record", "void entries"),
+                    *("deleted when counted", "inserted again when counted", "written past the plugin"),
+                    *("sealed", "paged", *(f"merged to {level}" for level in ("hour", "day", "month", "all"))),
+                    *("histories", "tops", "recalculated", "overwritten by hand", "removed by hand", "put right"),
+                    *("applied", "snapshots", "trimmed", "ghosts", "forgotten"),
+                    *(
+                        f"{how} when its {what} had landed"
+                        for how in ("killed", "stopped", "stopped for long")
+                        for what in ("record", "entry", "page")
+                    ),
+                )
+            ),
+        ),
+        crash_points=(
+            *_LEDGER_POINTS,
+            *("_round", "written", "fetch", "_unfolded", "consistent_totals", "consolidated", "ask", "flush", "rows"),
+            *("cells", "orphans", "_clear_away", "_insist", "_read", "agree"),
+        ),
         title="Of counters",
         promise="No amount lost, none counted twice, none out of its writer's order; watermarks rise with totals.",
     ),

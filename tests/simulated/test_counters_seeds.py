@@ -1,0 +1,174 @@
+"""Counters on the simulator: no violation in production classes, and every broken variant is caught."""
+
+from __future__ import annotations
+
+import logging
+from decimal import Decimal
+
+import pytest
+
+from tenure.plugins.counters import Counter, Kind, Reducer, clerk, pages, state
+from tenure.simulate.campaign import run_campaign
+from tenure.simulate.counters_books import Call, ExtremeBook, LevelBook, OwnBook, SumBook, selection
+from tenure.simulate.counters_fleet import run_counters_seed
+from tenure.simulate.counters_kinds import CountersKind
+from tenure.simulate.seed import Plan
+from tenure.testing.broken import broken
+from tenure.testing.broken_counters import COUNTERS_VARIANTS
+
+SEEDS = (2, 5, 6)
+"""Small bounds and large ones, time that flies and time that does not, stores with and without conditional deletes."""
+NAMES = [variant.name for variant in COUNTERS_VARIANTS]
+QUICK = {
+    "mark-after-apply": "watermark",
+    "watermark-lost-with-record": "carried",
+    "without-inbox": "consistent",
+    "watermark-in-memory": "watermark",
+    "applied-before-written": "applied",
+    "blind-totals": "overwritten",
+    "forgets-op-ids": "total",
+    "acks-before-created": "consistent",
+    "rest-offered-early": "total",
+}
+"""Variants that few seeds suffice for, and the promise that each breaks."""
+
+
+@pytest.mark.req("EC-1", "EC-2", "EF-9")
+def test_some_seeds_with_every_fault_keep_every_promise() -> None:
+    kinds = [CountersKind(seed) for seed in SEEDS]
+    assert {kind.conditional_delete for kind in kinds} == {True, False}
+    assert any(kind.offered <= 3 for kind in kinds)
+    assert any(kind.calendar == "flies" for kind in kinds)
+    assert any(kind.calendar != "flies" for kind in kinds)
+    for seed in SEEDS:
+        result = run_counters_seed(seed, Plan(what="counters", minutes=2))
+        assert result.violations == []
+        assert result.faults >= 8
+        assert result.coverage["counters:add done"] > 100
+        assert result.coverage["counters:put right"] > 0
+
+
+def test_a_seed_replays_exactly() -> None:
+    first, second = (run_counters_seed(77, Plan(what="counters", minutes=1)) for _ in range(2))
+    assert first.coverage == second.coverage
+    assert first.simulated_seconds == second.simulated_seconds
+    assert run_counters_seed(78, Plan(what="counters", minutes=1)).coverage != first.coverage
+
+
+@pytest.mark.parametrize("name", list(QUICK)[:3])
+def test_the_judge_sees_a_broken_promise(name: str) -> None:
+    assert _first_check(name, 3, minutes=1) == QUICK[name]
+
+
+def test_a_seed_leaves_no_trace() -> None:
+    logger = logging.getLogger("tenure")
+    before = logger.level, state.MAX_OFFERED, clerk.SEAL_ROWS, clerk.moment_of, pages.HOUR_MS
+    run_counters_seed(2, Plan(what="counters", minutes=0.2))
+    assert (logger.level, state.MAX_OFFERED, clerk.SEAL_ROWS, clerk.moment_of, pages.HOUR_MS) == before
+
+
+def test_a_variant_is_undone_afterwards() -> None:
+    for variant in COUNTERS_VARIANTS:
+        before = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
+        with broken(variant.name):
+            during = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
+        assert [vars(owner)[attribute] for owner, attribute, _ in variant.patches()] == before
+        assert during != before
+
+
+class TestBooks:
+    """The judge's own reckoning: what it is told decides what a total may be."""
+
+    def test_a_sum_tells_which_amounts_are_in_it(self) -> None:
+        calls = [_call(amount) for amount in (3, 5, 11, 23)]
+        assert selection(16, calls, 0) == [calls[1], calls[2]]
+        assert selection(6, calls, 0) is None  # 3 twice
+        assert selection(Decimal("0.5"), [_call(Decimal("0.5"), "sub")], Decimal(0)) is None
+
+    def test_an_amount_that_returned_is_counted_once_and_one_that_did_not_happen_never(self) -> None:
+        book = SumBook(Counter())
+        acked, unknown, refused = _call(3, told="done"), _call(5), _call(11, told="no")
+        for call in (acked, unknown, refused):
+            book.given(call)
+        mark = book.mark()
+        assert book.verdict(3, mark) is None
+        assert book.verdict(8, mark) is None
+        for wrong in (0, 5, 6, 14):
+            assert book.verdict(wrong, mark) is not None
+        assert book.recorded(8, 0) is None
+        assert book.recorded(11, 0) is not None  # once more
+        assert (acked.counted, unknown.counted, refused.counted) == (True, True, False)
+
+    def test_one_writers_calls_are_counted_in_its_order(self) -> None:
+        book = OwnBook(Counter())
+        for call in (_call(3, told="done"), _call(50, "set", told="done"), _call(5), _call(7, told="done")):
+            book.given(call)
+            book.heard(call)
+        assert book.verdict(57, book.mark()) is None
+        assert book.verdict(62, book.mark()) is None
+        assert book.verdict(60, book.mark()) is not None  # 3 after the set
+        assert book.recorded(50, 0) is None
+        assert book.recorded(3, 0) is not None  # and back
+
+    def test_extremes_do_not_go_back(self) -> None:
+        book = ExtremeBook(Counter(Kind.INT, Reducer.MAX))
+        for call in (_call(3, told="done"), _call(9), _call(7, told="done")):
+            book.given(call)
+        assert book.verdict(7, book.mark()) is None
+        assert book.verdict(9, book.mark()) is None
+        assert book.verdict(3, book.mark()) is not None
+        assert book.verdict(8, book.mark()) is not None
+        assert book.recorded(7, None) is None
+        assert book.recorded(3, None) is not None
+
+    def test_what_everybody_sets_ends_as_some_order_makes_it(self) -> None:
+        book = LevelBook(Counter())
+        mine = _call(100, "set", told="done")
+        later = _call(3, told="done", began=2.0)
+        for call in (mine, later, _call(5, told="done", writer="other")):
+            book.given(call)
+        for total, is_right in ((103, True), (108, True), (100, False), (105, False), (8, False)):
+            book.total = total
+            assert (book.final() is None) is is_right
+
+
+def _call(amount: object, verb: str = "add", *, told: str = "", writer: str = "me", began: float = 0.0) -> Call:
+    call = Call("home", "views", verb, amount, writer, began, attempts=1)
+    if told:
+        call.ended_at = began + 1.0
+    if told == "done":
+        call.acked_at = began + 1.0
+    elif told == "no":
+        call.refusals = 1
+    return call
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_broken_variant_is_caught(name: str) -> None:
+    report = run_campaign(1, 200, Plan(what="counters", minutes=5, broken=name), stop_at_violation=True)
+    assert report.first_violation is not None, f"{name} was not caught in {report.seeds} seeds"
+    assert report.first_violation.check not in ("defect", "liveness", "halted")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_the_right_promise_is_said_to_be_broken(name: str) -> None:
+    assert _first_check(name, 20, minutes=5) == QUICK[name]
+
+
+@pytest.mark.slow
+@pytest.mark.req("EC-1", "EC-2", "EF-9")
+def test_sixty_seeds_have_no_violation() -> None:
+    report = run_campaign(40_001, 60, Plan(what="counters", minutes=5))
+    assert report.violations == 0, report.first_violation
+    assert report.fewest_faults >= 20
+
+
+def _first_check(name: str, seeds: int, minutes: float) -> str | None:
+    """The first promise that is found broken, in some seeds."""
+    for seed in range(1, seeds + 1):
+        result = run_counters_seed(seed, Plan(what="counters", minutes=minutes, broken=name))
+        if result.violations:
+            return result.violations[0].check
+    return None
