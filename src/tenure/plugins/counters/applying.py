@@ -94,7 +94,7 @@ class Applier:
                     )
                 }
             )
-            if not former:
+            if not former and not key.lacks(right, machine.ledger):
                 return None
             return key.put_right(right, machine.counters, machine.ledger, through)
 

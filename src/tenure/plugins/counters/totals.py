@@ -41,11 +41,10 @@ class Key:
         self._name = name
         self._is_mended = is_mended
         held = None if envelope is None else counted_of(envelope.reserved, name)
-        if isinstance(held, str):
-            if not is_mended:
-                raise self._damaged(held)
-            held = None
-        self.held = held
+        if isinstance(held, str) and not is_mended:
+            raise self._damaged(held)
+        self._is_broken = isinstance(held, str)
+        self.held = held if isinstance(held, Counted) else None
 
     @property
     def is_record(self) -> bool:
@@ -108,6 +107,11 @@ class Key:
     ) -> Written:
         """With these totals, of everything up to that number."""
         return self._with(totals, self._starts(ledger), counters, ledger, through)
+
+    def lacks(self, totals: Mapping[str, Number | None], ledger: str) -> bool:
+        """Is there no watermark that says that these totals are there, or none that can be read? Whoever comes late would
+        count them once more."""
+        return self._is_broken or (bool(totals) and (self.held is None or self.held.ledger != ledger))
 
     def _starts(self, ledger: str) -> dict[str, Stored]:
         """As they are kept: for a new ledger it is what a former one counted."""
