@@ -109,8 +109,8 @@ class Key:
         return self._with(totals, self._starts(ledger), counters, ledger, through)
 
     def lacks(self, totals: Mapping[str, Number | None], ledger: str) -> bool:
-        """Is there no watermark that says that these totals are there, or none that can be read? Whoever comes late would
-        count them once more."""
+        """Is there no watermark that says that these totals are there, or none that can be read? Whoever comes late
+        would count them once more."""
         return self._is_broken or (bool(totals) and (self.held is None or self.held.ledger != ledger))
 
     def _starts(self, ledger: str) -> dict[str, Stored]:
