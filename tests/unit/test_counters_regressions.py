@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import tenure
-from tenure.ledger import Stamp
+from tenure.clock import SYSTEM_CLOCK
+from tenure.database.resource import Resource
+from tenure.ledger import InboxName, LedgerConfig, Lot, Place, Stamp
 from tenure.plugins.counters import leading
 from tenure.plugins.counters.cell import Cell, cell_from
+from tenure.plugins.counters.consistent import consistent_totals
+from tenure.plugins.counters.group import Group
 from tenure.plugins.counters.numbers import Counter, Kind
 from tenure.plugins.counters.records import Moment, Work
 from tenure.plugins.counters.state import MAX_OFFERED, CountersMachine
+from tenure.plugins.counters.wire import compose
+from tenure.plugins.ledgered import LedgerView
+from tenure.store.memory import MemoryStore
 
 SWIFT = tenure.CoordinatorConfig.fast(startup_jitter_max=0, takeover_delay=0.05, min_epoch_duration=0)
 LARGEST = sys.float_info.max
@@ -100,3 +108,29 @@ async def test_a_leader_that_holds_as_much_as_it_may_does_not_wait_for_its_inter
             await counters.add(f"page-{number}", "views")
         await counters.consolidate(timeout=50)
         assert [await counters.get(f"page-{number}", "views") for number in range(5)] == [1] * 5
+
+
+@pytest.mark.req("EC-1")
+async def test_a_batch_that_was_given_up_on_is_not_read_after_what_came_later() -> None:
+    """It landed when a later one that skips it had: no leader folds it any more, and a `set` in it hid that one."""
+    store = MemoryStore()
+
+    async def post(number: int, place: Place, verb: str, amount: int) -> None:
+        group, counter = Group(), Counter()
+        getattr(group.cell("views", counter, "home"), verb)(counter, amount)
+        lot = Lot(group, 1, asyncio.get_running_loop().create_future())
+        name = InboxName(0, "writer", number)
+        await store.create(name.key, compose(name, place, [lot]))
+        await SYSTEM_CLOCK.sleep(0.01)  # the order is by the store's time, in milliseconds
+
+    async def total() -> object:
+        view = LedgerView(store, CountersMachine, config=LedgerConfig(), clock=SYSTEM_CLOCK)
+        pages: Resource[Any] = Resource(store, "pages")
+        return (await consistent_totals(store, view, pages, "pages", "home", {"views": Counter()}))["views"]
+
+    await post(1, Place(0), "add", 3)
+    await post(3, Place(2, [2]), "add", 7)
+    await post(2, Place(1), "set", 100)
+    assert await total() == 10
+    await post(4, Place(3, [2]), "set", 5)
+    assert await total() == 5

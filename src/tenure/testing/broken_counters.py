@@ -242,7 +242,7 @@ def _counts_folded() -> list[Patch]:
     unfolded = consistent_module._unfolded
 
     async def nameless(store: Any, id: str) -> list[Any]:
-        return [(msgspec.structs.replace(name, number=2**31), letter) for name, letter in await unfolded(store, id)]
+        return [(msgspec.structs.replace(name, number=2**31), *rest) for name, *rest in await unfolded(store, id)]
 
     return [(consistent_module, "_unfolded", nameless)]
 

@@ -10,13 +10,14 @@ has said nothing yet: it may be ours.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from tenure.database.resource import Resource
 from tenure.errors import NotFound, SchemaTooNew, StoreUnavailable
-from tenure.ledger import InboxName, Poison, TooNewLetter
+from tenure.ledger import InboxName, Place, Poison, TooNewLetter
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.inbox import Letter as Listed
 from tenure.ledger.layout import INBOX, parse_inbox_key
@@ -37,7 +38,7 @@ async def consistent_totals(
     store: Store, view: LedgerView, resource: Resource[Any], name: str, id: str, fields: Fields
 ) -> dict[str, Number | None]:
     """By field. `store` is the ledger's own."""
-    letters = await _unfolded(store, id)
+    letters = list(_in_order(await _unfolded(store, id)))
     other = ""  # a log that is not ours: ours was read after its totals were, and has no name yet
     for _ in range(_ROUNDS):
         state = await view.refresh()
@@ -73,6 +74,18 @@ async def consistent_totals(
     return totals
 
 
+def _in_order(letters: Iterable[tuple[InboxName, Place, Letter]]) -> Iterator[tuple[InboxName, Letter]]:
+    """Without what a leader will drop: batches that were given up on, and came after one that says so.
+
+    They would be counted after what their producer did later, and a `set` among them would take that away.
+    """
+    given_up: set[tuple[str, int]] = set()
+    for name, place, letter in letters:
+        if (name.uid, name.number) not in given_up:
+            given_up.update((name.uid, number) for number in place.skipped)
+            yield name, letter
+
+
 def _is_counted(letter: Letter, counters: Fields) -> bool:
     """One that counts otherwise than everybody does is set aside by the leader."""
     return all(counters.get(field, counter) == counter for field, counter in letter.counters.items())
@@ -91,7 +104,7 @@ def _add(letter: Letter, id: str, fields: Fields, totals: dict[str, Number | Non
             totals[field] = cell.applied_to(fields[field], totals[field])
 
 
-async def _unfolded(store: Store, id: str) -> list[tuple[InboxName, Letter]]:
+async def _unfolded(store: Store, id: str) -> list[tuple[InboxName, Place, Letter]]:
     """Everything in the inbox, in the order in which it would be folded; of the rows, those of one record."""
     listed: list[Listed] = []
     async for entry in store.list(INBOX):
@@ -100,7 +113,7 @@ async def _unfolded(store: Store, id: str) -> list[tuple[InboxName, Letter]]:
             listed.append(Listed(name, entry.size, round(entry.modified.timestamp() * 1000)))
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def fetch(each: Listed) -> tuple[InboxName, Letter] | None:
+    async def fetch(each: Listed) -> tuple[InboxName, Place, Letter] | None:
         async with limit:
             try:
                 stored = await store.get(each.name.key)
@@ -108,13 +121,13 @@ async def _unfolded(store: Store, id: str) -> list[tuple[InboxName, Letter]]:
                 return None  # it was folded since: the log has it
         assert isinstance(stored, Stored)
         try:
-            letter = read_letter(stored.body)[1]
+            place, letter = read_letter(stored.body)
         except Poison:
             return None
         except TooNewLetter as error:
             raise SchemaTooNew(f"{each.name.key}: {error}") from None
         rows = {field: {id: cells[id]} for field, cells in letter.rows.items() if id in cells}
-        return each.name, msgspec.structs.replace(letter, rows=rows, requests=[], urgent=[])
+        return each.name, place, msgspec.structs.replace(letter, rows=rows, requests=[], urgent=[])
 
     listed.sort(key=lambda each: (each.modified_ms, each.name))
     found = await all_of(fetch(each) for each in listed)
