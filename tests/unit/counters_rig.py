@@ -191,10 +191,11 @@ class Rig:
         self.world.run_until(self.world.now + seconds)
 
     def until(self, condition: Callable[[], bool], within: float = 30.0) -> None:
-        end = self.world.now + within
+        end, step = self.world.now + within, 0.01
         while not condition():
             assert self.world.now < end, "it does not come"
-            self.wait(0.01)
+            self.wait(step)
+            step = min(1.0, step * 1.05)
 
     def done(self, node: Node, call: Callable[[], Coroutine[Any, Any, Any]], within: float = 40.0) -> Any:
         """What a call gives that takes its time."""

@@ -1,0 +1,248 @@
+"""Leaders of counters in simulated time: that go, come, lose their answers, and go on without knowing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenure.database.counted import COUNTERS
+from tenure.database.ids import key_of
+from tenure.errors import StoreError, StoreUnavailable
+from tenure.ledger import InboxName
+from tenure.plugins.counters import ApplyFailed, FieldHidden, Retention
+from tenure.plugins.counters.events import Recalculated
+from tenure.plugins.ledgered import Halted
+from tests.unit.counters_rig import INBOX, LOG, NAME, PAGES, Rig
+
+HOUR = 3600.0
+
+
+class Gate:
+    """Holds requests back until it is opened."""
+
+    def __init__(self, verb: str, prefix: str) -> None:
+        self.verb, self.prefix = verb, prefix
+        self.held = 0
+        self._open = asyncio.Event()
+
+    async def __call__(self, verb: str, key: str) -> StoreError | None:
+        if verb == self.verb and key.startswith(self.prefix):
+            self.held += 1
+            await self._open.wait()
+        return None
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def _folded(rig: Rig) -> int:
+    return sum(len(numbers) for entry in rig.entries for numbers in entry.folded.values())
+
+
+@pytest.mark.req("EC-1")
+def test_what_is_folded_by_an_entry_that_never_lands_is_counted_once() -> None:
+    """The leader must not write amounts to a record before their entry is in the log: another folds them again."""
+    with Rig(interval=0.2) as rig:
+        first, writer = rig.leader("first"), rig.node("writer")
+        gate = Gate("create", LOG)
+        first.store.before = gate
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5))
+        rig.until(lambda: gate.held > 0)
+        rig.wait(3.0)
+        assert rig.envelope("home") is None, "it is in no log yet"
+        assert first.lease is not None
+        first.lease.valid = False
+        rig.leader("second", epoch=2)
+        gate.open()
+        rig.until(lambda: rig.total("home") == 5)
+        rig.wait(5.0)
+        assert rig.total("home") == 5
+
+
+@pytest.mark.req("EC-1")
+@pytest.mark.parametrize("when", ["before the swap", "after the swap"])
+def test_a_leader_that_goes_on_without_knowing_counts_nothing_twice(when: str) -> None:
+    with Rig(interval=0.2) as rig:
+        first, writer = rig.leader("first"), rig.node("writer")
+        rig.done(writer, lambda: writer.pages.insert({"title": "t"}, "home"))
+        gate = Gate("replace", key_of(NAME, "home")) if when == "before the swap" else Gate("create", LOG)
+        if when == "before the swap":
+            first.store.before = gate
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5))
+        if when == "before the swap":
+            rig.until(lambda: gate.held > 0)
+        else:
+            rig.until(lambda: _folded(rig) == 1)
+            first.store.before = gate  # what it has applied is never written down
+            rig.until(lambda: rig.total("home") == 5)
+        second = rig.leader("second", epoch=2)
+        rig.done(writer, lambda: writer.counters.add("home", "views", 7))
+        rig.until(lambda: rig.total("home") == 12)
+        gate.open()
+        rig.wait(3.0)
+        assert rig.total("home") == 12
+        assert rig.done(second, lambda: second.counters.get("home", "views", consistent=True)) == 12
+
+
+@pytest.mark.req("EC-1")
+@pytest.mark.parametrize("conditional_delete", [True, False])
+def test_deleted_and_inserted_again_meanwhile(conditional_delete: bool) -> None:
+    with Rig(interval=0.3, conditional_delete=conditional_delete) as rig:
+        rig.leader()
+        a, b = rig.node("a"), rig.node("b")
+        for number in range(6):
+            rig.done(a, lambda: a.counters.add("home", "views", 1))
+            act = (lambda: b.pages.insert({"n": 1}, "home")) if number % 2 == 0 else lambda: b.pages.delete("home")
+            rig.done(b, act)
+            rig.wait(0.2 * number)
+        rig.done(a, lambda: a.counters.consolidate())
+        assert rig.total("home") == 6
+        rig.done(b, lambda: b.pages.insert({"n": 1}, "home"))
+        assert rig.done(b, lambda: b.pages.get("home")).data == {"n": 1, "views": 6}
+
+
+@pytest.mark.req("EC-2")
+def test_one_bad_letter_and_one_bad_record_concern_themselves_alone() -> None:
+    with Rig(interval=0.3) as rig:
+        leader, writer = rig.leader(), rig.node("writer")
+        bodies = [
+            b"\xff",
+            b'{"schema":1,"after":0,"fields":{"views":"int:sum"},"rows":{"views":{"' + b"x" * 200 + b'":[1,1]}}}',
+            b'{"schema":1,"after":0,"fields":{"views":"int:sum"},"rows":{"views":{"a":[1,' + b"9" * 3000 + b"]}}}",
+            b'{"schema":1,"after":0,"fields":{"views.x":"int:sum"},"rows":{"views.x":{"a":[1,1]}}}',
+            b'{"schema":1,"after":0,"requests":[{"request":"r","op":"recalculate"}]}',
+        ]
+        rig.done(writer, lambda: writer.counters.add("good", "views", 1))
+        for number, body in enumerate(bodies):
+            rig.bucket.restore(_inbox_key(f"stranger{number}"), body)
+        rig.bucket.restore(key_of(NAME, "bad"), b"no record")
+        rig.done(writer, lambda: writer.counters.add("bad", "views", 1))
+        rig.done(writer, lambda: writer.counters.add("good", "views", 2))
+        rig.until(lambda: rig.total("good") == 3)
+        rig.wait(20.0)
+        assert leader.leading is not None and leader.leading.halted is None
+        assert not [event for event in rig.events if isinstance(event, Halted)]
+        assert [event.id for event in rig.events if isinstance(event, ApplyFailed)] == ["bad"]
+        assert sum(len(entry.rejected) for entry in rig.entries) == 4
+        rig.bucket.remove(key_of(NAME, "bad"))
+        rig.until(lambda: rig.total("bad") == 1, within=400.0)
+
+
+def _inbox_key(uid: str) -> str:
+    return INBOX.removesuffix("inbox/") + InboxName(0, uid, 1).key
+
+
+def test_what_cannot_be_shown_is_told_once() -> None:
+    with Rig(interval=0.3, fields=["stats.likes"]) as rig:
+        rig.leader()
+        writer = rig.node("writer")
+        rig.done(writer, lambda: writer.pages.insert({"stats": "none"}, "home"))
+        for _ in range(2):
+            rig.done(writer, lambda: writer.counters.add("home", "stats.likes", mode="sync"))
+        hidden = [event for event in rig.events if isinstance(event, FieldHidden)]
+        assert [(event.id, event.field) for event in hidden] == [("home", "stats.likes")]
+        assert rig.total("home", "stats.likes") == 2
+        assert rig.done(writer, lambda: writer.pages.get("home")).data == {"stats": "none"}
+
+
+@pytest.mark.req("EC-2")
+def test_recalculation_puts_right_what_was_changed_by_other_means() -> None:
+    with Rig(interval=0.3) as rig:
+        rig.leader()
+        writer = rig.node("writer")
+        rig.done(writer, lambda: writer.pages.insert({"views": 100}, "home"))
+        for _ in range(3):
+            rig.done(writer, lambda: writer.counters.add("home", "views", 5, mode="sync"))
+
+        def recalculated() -> Any:
+            return rig.done(writer, lambda: writer.counters.recalculate("home"))
+
+        found = recalculated()
+        assert (found.totals, found.former) == ({"views": 115}, {})
+        envelope = rig.envelope("home")
+        assert envelope is not None
+        held = envelope.reserved[COUNTERS][NAME]
+        wrong = {COUNTERS: {NAME: {**held, "totals": {"views": 3}}}}
+        rig.corrupt("home", msgspec.structs.replace(envelope, data={"views": 3}, reserved=wrong))
+        found = recalculated()
+        assert (found.totals, found.former) == ({"views": 115}, {"views": 3})
+        assert rig.total("home") == 115
+        rig.corrupt("home", msgspec.structs.replace(envelope, reserved={}))
+        found = recalculated()
+        assert found.totals == {"views": 15}, "what it began with went with what was kept"
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5, mode="sync"))
+        assert recalculated().former == {}
+        assert rig.total("home") == 20
+        rig.corrupt("home", msgspec.structs.replace(envelope, reserved={COUNTERS: "garbage"}))
+        assert recalculated().totals == {"views": 20}
+        rig.corrupt("home", None)
+        assert recalculated().totals == {"views": 20}
+        assert rig.total("home") == 20
+        assert [event for event in rig.events if isinstance(event, Recalculated)]
+
+
+@pytest.mark.req("EC-2")
+def test_history_becomes_pages_and_no_page_is_lost_when_leaders_change() -> None:
+    with Rig(interval=600.0, retention=Retention(1, 1, 1), idle_budget=12.0) as rig:
+        leader, writer = rig.leader(), rig.node("writer")
+        given = 0
+        for epoch in range(2, 6):
+            for _ in range(3):
+                rig.done(writer, lambda: writer.counters.add("home", "views", 1, mode="sync", timeout=900), 1000.0)
+                given += 1
+                rig.wait(1.1 * HOUR)
+            if epoch % 2:
+                leader.host.crash()
+            else:
+                assert leader.lease is not None
+                leader.lease.valid = False
+            leader = rig.leader(f"leader{epoch}", epoch)
+            rig.wait(200.0)
+            history = rig.done(writer, lambda: writer.counters.history("home", "views", period="hour"), 1000.0)
+            assert sum(bucket.added for bucket in history) == given
+        rig.wait(30 * HOUR)
+        stats = rig.done(writer, lambda: writer.counters.stats(), 1000.0)
+        assert stats.pages <= 8
+        found = rig.done(writer, lambda: writer.counters.recalculate("home", timeout=900), 1000.0)
+        assert (found.totals, found.former) == ({"views": given}, {})
+        (top,) = rig.done(writer, lambda: writer.counters.top("views"), 1000.0)
+        assert (top.id, top.value) == ("home", given)
+        rig.wait(300.0)
+        assert len(rig.bucket.keys(PAGES)) <= stats.pages + 1, "what is not needed any more is removed"
+
+
+def test_a_store_that_fails_delays_and_loses_nothing() -> None:
+    with Rig(interval=0.3) as rig:
+        leader, writer = rig.leader(), rig.node("writer")
+        failures = [0]
+
+        async def every_third(verb: str, key: str) -> StoreError | None:
+            failures[0] += 1
+            return StoreUnavailable("out of order") if failures[0] % 3 == 0 and not key.startswith(LOG) else None
+
+        leader.store.before = every_third
+        for _ in range(10):
+            rig.done(writer, lambda: writer.counters.add("home", "views", 1))
+        rig.until(lambda: rig.total("home") == 10, within=120.0)
+
+
+def test_stopped_counters_answer_nobody_and_say_so() -> None:
+    with Rig() as rig:
+        node = rig.node("a")
+        waiting = node.do(lambda: node.counters.add("home", "views", mode="sync"))
+        rig.wait(1.0)
+        rig.done(node, node.counters.stop)
+        rig.wait(1.0)
+        assert isinstance(waiting[0], Exception)
+        assert "stopped" in str(waiting[0])
+        for call in (
+            lambda: node.counters.add("home", "views"),
+            lambda: node.counters.get("home", "views", consistent=True),
+            lambda: node.counters.consolidate(),
+            lambda: node.counters.stats(),
+        ):
+            with pytest.raises(Exception, match="not started"):
+                rig.done(node, call)
