@@ -67,6 +67,8 @@ CALL_TIMEOUT = 15.0
 _AFTER_CALLS = 40.0
 """Seconds after which a call whose process may have died is taken up by another."""
 _ALL = 10_000
+_MOST_OWN = 6
+"""Of the counters that are one process's alone, so many are gone through at the end once more."""
 
 
 def run_counters_seed(seed: int, plan: Plan) -> SeedResult:
@@ -463,17 +465,18 @@ class CountersStage(Stage):
         judge.check_finals()
         if stale := judge.stale():
             checkers.report("liveness", f"{len(stale)} objects lie in the inbox long after the last fault: {stale[0]}")
-        ids = judge.ids()
+        own = [id for id in judge.ids() if id.startswith("own-")]
+        ids = [id for id in judge.ids() if id not in own] + self.random.sample(own, min(_MOST_OWN, len(own)))
         self.see_through(life.host, *(self._count_in_peace(life, id) for id in ids))
         if checkers.violations:
             return
         judge.check_finals()
-        judge.check_all_shown()
+        judge.check_shown(ids)
         self.see_through(life.host, *(self._compare(life, id) for id in ids), self._compare_all(life))
         if not checkers.violations:
             self._damage(ids)
             self.see_through(life.host, *(self._put_right(life, id) for id in ids))
-            judge.check_all_shown()
+            judge.check_shown(ids)
             judge.check_bounds()
 
     async def _until(self, call: Callable[[], Awaitable[bool]], life: Life) -> None:

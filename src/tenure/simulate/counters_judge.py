@@ -398,10 +398,11 @@ class Judge:
                 self.counts["unknown and not counted"] += len(book.open)
                 self.counts["unknown and counted"] += sum(not call.is_acked for call in book.counted)
 
-    def check_all_shown(self) -> None:
+    def check_shown(self, ids: Iterable[str]) -> None:
         """What stands in records is what was counted."""
-        for id, envelope in self.records.items():
-            if not envelope.deleted:
+        for id in ids:
+            envelope = self.records.get(id)
+            if envelope is not None and not envelope.deleted:
                 held = _held(envelope)
                 self._check_shown(id, envelope, held, held.totals)
 
