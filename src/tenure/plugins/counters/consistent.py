@@ -17,11 +17,12 @@ import msgspec
 
 from tenure.database.resource import Resource
 from tenure.errors import NotFound, SchemaTooNew, StoreUnavailable
-from tenure.ledger import InboxName, Place, Poison, TooNewLetter
+from tenure.ledger import InboxName, LedgerState, Place, Poison, TooNewLetter
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.inbox import Letter as Listed
 from tenure.ledger.layout import INBOX, parse_inbox_key
 from tenure.ledger.together import all_of
+from tenure.plugins.counters.cell import Cell
 from tenure.plugins.counters.fields import Fields
 from tenure.plugins.counters.numbers import Number
 from tenure.plugins.counters.state import CountersMachine
@@ -41,37 +42,56 @@ async def consistent_totals(
     letters = list(_in_order(await _unfolded(store, id)))
     other = ""  # a log that is not ours: ours was read after its totals were, and has no name yet
     for _ in range(_ROUNDS):
-        state = await view.refresh()
-        machine = state.machine
-        assert isinstance(machine, CountersMachine)
-        producers, ledger = state.producers, machine.ledger
-        # All at once: the state goes on with the next one who asks.
-        waiting = [
-            (offer.number, {field: cell.copy() for field, cell in offer.cells.items() if field in fields})
-            for offer in machine.unapplied(id)
-        ]
-        counters = {**fields, **machine.counters}
-        rest = [letter for each, letter in letters if not producers.is_done(each) and _is_counted(letter, counters)]
-        seen = {op_id for letter in rest for op_id, *_ in letter.ops if op_id in machine.op_ids}
-        seq = state.seq
+        under_way = _under_way(await view.refresh(), letters, id, fields)
         found = await resource.find(id)
         key = Key(found.envelope if found is not None else None, name)
-        through = key.through(ledger)
-        if not ledger and key.held is not None and key.held.ledger != other:
+        through = key.through(under_way.ledger)
+        if not under_way.ledger and key.held is not None and key.held.ledger != other:
             other = key.held.ledger
             continue
-        if through <= seq:
-            break
+        if through > under_way.seq:
+            # The log is read as far as what the record holds was folded: beyond that nothing was, there.
+            under_way = _under_way(await view.refresh(through), letters, id, fields)
+            if under_way.seq > through:
+                continue  # another who asks has read on: what was applied since is in neither
+        break
     else:
         raise StoreUnavailable(f"record {id!r} was ahead of its log {_ROUNDS} times: ask again")
     totals = {field: key.total(field, counter) for field, counter in fields.items()}
-    for number, cells in waiting:
+    for number, cells in under_way.waiting:
         if number > through:
             for field, cell in cells.items():
                 totals[field] = cell.applied_to(fields[field], totals[field])
-    for letter in rest:
-        _add(letter, id, fields, totals, seen)
+    for letter in under_way.letters:
+        _add(letter, id, fields, totals, under_way.op_ids)
     return totals
+
+
+class _UnderWay(msgspec.Struct, frozen=True):
+    """What is on its way to one record, as the log has it up to one entry."""
+
+    seq: int
+    ledger: str
+    waiting: list[tuple[int, dict[str, Cell]]]
+    """Folded: by number, and field."""
+    letters: list[Letter]
+    """Not folded."""
+    op_ids: set[str]
+    """Those in the letters that were counted before."""
+
+
+def _under_way(state: LedgerState, letters: list[tuple[InboxName, Letter]], id: str, fields: Fields) -> _UnderWay:
+    """A copy: the state goes on with the next one who asks."""
+    machine = state.machine
+    assert isinstance(machine, CountersMachine)
+    waiting = [
+        (offer.number, {field: cell.copy() for field, cell in offer.cells.items() if field in fields})
+        for offer in machine.unapplied(id)
+    ]
+    counters = {**fields, **machine.counters}
+    rest = [letter for each, letter in letters if not state.producers.is_done(each) and _is_counted(letter, counters)]
+    op_ids = {op_id for letter in rest for op_id, *_ in letter.ops if op_id in machine.op_ids}
+    return _UnderWay(state.seq, machine.ledger, waiting, rest, op_ids)
 
 
 def _in_order(letters: Iterable[tuple[InboxName, Place, Letter]]) -> Iterator[tuple[InboxName, Letter]]:

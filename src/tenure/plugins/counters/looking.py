@@ -12,7 +12,6 @@ import msgspec
 
 from tenure.errors import ConfigError, NotFound
 from tenure.ledger import LedgerState
-from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import INBOX
 from tenure.plugins.counters.calendar import moment_of, week_of
 from tenure.plugins.counters.cell import Cell, cell_from
@@ -21,7 +20,7 @@ from tenure.plugins.counters.numbers import Counter, Number, minus, plus, told
 from tenure.plugins.counters.pages import PageBook
 from tenure.plugins.counters.records import Level, Moment, Rows
 from tenure.plugins.counters.state import CountersMachine
-from tenure.plugins.ledgered import LedgerView, Onlooker
+from tenure.plugins.ledgered import LedgerView, look_up
 from tenure.store import Store
 
 T = TypeVar("T")
@@ -90,7 +89,7 @@ class Top(msgspec.Struct, frozen=True):
 async def read_counters(store: Store) -> LedgerState:
     """The state of counters, from their newest snapshot and the log after that. `store` is the ledger's own."""
     state = LedgerState(CountersMachine())
-    await catch_up(store, state, Onlooker())
+    await look_up(store, state)
     return state
 
 

@@ -2,7 +2,7 @@
 
 from tenure.plugins.ledgered.following import Following
 from tenure.plugins.ledgered.leading import Halted, LeadingBegan, LedgerLeading, either
-from tenure.plugins.ledgered.looking import Onlooker
+from tenure.plugins.ledgered.looking import Onlooker, look_up
 from tenure.plugins.ledgered.plugin import SHUTDOWN_TIMEOUT, ClockSkewed, LedgerPlugin, NotLed
 from tenure.plugins.ledgered.view import LedgerView
 
@@ -18,4 +18,5 @@ __all__ = [
     "NotLed",
     "Onlooker",
     "either",
+    "look_up",
 ]
