@@ -1,0 +1,150 @@
+"""A consistent read: whatever moves on between its requests, nothing is missed and nothing is there twice."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tenure.errors import SchemaTooNew, StoreError
+from tenure.ledger import InboxName, LedgerConfig
+from tenure.ledger.config import MAX_INBOX_BYTES
+from tests.unit.counters_rig import INBOX, LOG, Node, Rig
+
+QUICK = LedgerConfig(trim_delay=20.0, retention=100.0, send_timeout=5.0, give_up_after=15.0, snapshot_every=40)
+
+
+def _read(rig: Rig, node: Node, id: str = "home", field: str = "views") -> Any:
+    return rig.done(node, lambda: node.counters.get(id, field, consistent=True))
+
+
+def _key(uid: str, number: int = 1) -> str:
+    return INBOX.removesuffix("inbox/") + InboxName(0, uid, number).key
+
+
+def _letter(rows: str, field: str = "views", word: str = "int:sum", schema: int = 1) -> bytes:
+    return f'{{"schema":{schema},"after":0,"fields":{{"{field}":"{word}"}},"rows":{{"{field}":{rows}}}}}'.encode()
+
+
+@pytest.mark.req("EC-2")
+@pytest.mark.parametrize("pause", [0.0, 0.05, 0.3, 1.0])
+def test_whatever_happens_between_its_requests(pause: float) -> None:
+    """Before each of its requests time passes, in which a leader folds, applies, clears away, condenses and trims, and
+    the record is deleted or inserted. Amounts that were acknowledged before are there; those that come meanwhile may
+    be. However slow it is, it comes to an end.
+    """
+    with Rig(interval=0.1, ledger=QUICK) as rig:
+        rig.leader()
+        writer, reader = rig.node("writer"), rig.node("reader")
+        amounts = itertools.count(0)
+        given: list[int] = []
+        answers: list[tuple[int, int, Any]] = []
+        acts = [
+            lambda: writer.pages.insert({"n": 1}, "home"),
+            lambda: writer.pages.delete("home"),
+        ]
+
+        async def trouble(verb: str, key: str) -> StoreError | None:
+            if pause:
+                await reader.host.clock.sleep(pause)
+            return None
+
+        reader.store.before = trouble
+        stopped = False
+
+        async def write() -> None:
+            for number in itertools.count():
+                if stopped:
+                    return
+                await writer.counters.add("home", "views", 2 ** next(amounts) % 1_000_003)
+                given.append(2 ** len(given) % 1_000_003)
+                if number % 3 == 0:
+                    try:
+                        await acts[number // 3 % 2]()
+                    except Exception as error:
+                        assert "home" in str(error)
+                await writer.host.clock.sleep(0.07)
+
+        writing = writer.do(write)
+        for _ in range(8):
+            before = len(given)
+            value = _read(rig, reader)
+            answers.append((before, len(given) + 1, value))
+        stopped = True
+        rig.until(lambda: bool(writing))
+        sums = [0, *itertools.accumulate(given)]
+        for least, most, value in answers:
+            assert value in sums[least : most + 1], (least, most, value)
+        assert _read(rig, reader) == sums[-1]
+
+
+@pytest.mark.req("EC-2")
+def test_without_a_leader_everything_is_in_the_inbox_and_is_counted() -> None:
+    with Rig(fields={"views": int, "paid": "decimal:sum", "high": "int:max"}) as rig:
+        node, other = rig.node("node"), rig.node("other")
+        rig.done(node, lambda: node.pages.insert({"views": 100}, "home"))
+        for amount in (1, 2):
+            rig.done(node, lambda amount=amount: node.counters.add("home", "views", amount))
+            rig.done(other, lambda: other.counters.add("home", "views", 10, op_id="once"))
+            rig.done(other, lambda amount=amount: other.counters.add("home", "high", amount))
+        assert _read(rig, node) == 113
+        whole = rig.done(node, lambda: node.counters.get("home", consistent=True))
+        assert whole == {"views": 113, "paid": 0, "high": 2}
+        assert rig.done(node, lambda: node.counters.get("home")) == {"views": 100, "paid": 0, "high": None}
+        rig.done(node, lambda: node.counters.set("home", "views", 7))
+        assert _read(rig, node) == 7
+        assert _read(rig, node, "nobody") == 0
+        rig.leader()
+        rig.until(lambda: rig.total("home") == 7)
+        rig.done(other, lambda: other.counters.add("home", "views", 10, op_id="once"))
+        assert _read(rig, node) == 7
+
+
+@pytest.mark.req("EC-2")
+def test_what_a_leader_passes_over_is_passed_over() -> None:
+    with Rig() as rig:
+        node = rig.node("node")
+        rig.done(node, lambda: node.counters.add("home", "views", 5))
+        rig.bucket.restore(_key("garbage"), b"{")
+        rig.bucket.restore(_key("otherwise"), _letter('{"home":[1,"1.5"]}', word="decimal:sum"))
+        rig.bucket.restore(_key("enormous"), b" " * (MAX_INBOX_BYTES + 1))
+        rig.bucket.restore(INBOX + "not-a-letter", b"x")
+        assert _read(rig, node) == 5
+        rig.bucket.restore(_key("fine"), _letter('{"home":[1,3]}'))
+        assert _read(rig, node) == 8
+        rig.bucket.restore(_key("newer"), _letter('{"home":[1,3]}', schema=2))
+        with pytest.raises(SchemaTooNew, match="update"):
+            _read(rig, node)
+
+
+def test_the_first_amounts_of_all_are_not_counted_twice() -> None:
+    """The record holds the totals of a log that had no name yet when it was read."""
+    with Rig(interval=0.05) as rig:
+        writer, reader = rig.node("writer"), rig.node("reader")
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5))
+        leaders: list[Node] = []
+
+        async def lead_now(verb: str, key: str) -> StoreError | None:
+            if verb == "get" and "/data/" in key and not leaders:
+                leaders.append(writer)
+                writer.lead()
+                while rig.total("home") != 5:
+                    await reader.host.clock.sleep(0.05)
+            return None
+
+        reader.store.before = lead_now
+        assert _read(rig, reader) == 5
+        assert leaders
+
+
+def test_a_log_that_was_left_alone_for_long_is_read_anew() -> None:
+    with Rig(interval=0.1, ledger=QUICK) as rig:
+        rig.leader()
+        writer, reader = rig.node("writer"), rig.node("reader")
+        for number in range(1, 6):
+            for _ in range(15):
+                rig.done(writer, lambda: writer.counters.add("home", "views", 1, mode="sync"))
+            rig.wait(60.0)
+            assert _read(rig, reader) == 15 * number
+        assert len(rig.bucket.keys(LOG)) < len(rig.entries), "it was trimmed meanwhile"
