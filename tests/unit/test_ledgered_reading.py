@@ -1,0 +1,281 @@
+"""Reading a log along, and looking at it: nobody misses an entry, and nobody waits for a log to stand still."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenure.election.records import encode
+from tenure.errors import LedgerDamaged, StoreUnavailable
+from tenure.ledger import LedgerConfig, LedgerState, LogEntry
+from tenure.ledger.layout import log_key
+from tenure.plugins.ledgered import Following, LedgerView, look_up
+from tenure.store import NotModified, Stored, Version
+from tenure.store.memory import MemoryStore
+from tests.unit.ledgers import QUICK, Ledger, Notes, Time, settle_tasks
+
+
+class Growing(MemoryStore):
+    """A log that somebody writes to before every request, and requests that take their time."""
+
+    def __init__(self, time: Time) -> None:
+        super().__init__()
+        self.time = time
+        self.growth = 0
+        self.seconds = 0.0
+        self.written = 0
+        self.failures = 0
+        self.gets = 0
+
+    async def grow(self, count: int) -> None:
+        for _ in range(count):
+            self.written += 1
+            entry = LogEntry(write_id=f"w{self.written}", seq=self.written, epoch=1, time_ms=0)
+            await super().put(log_key(self.written), encode(entry))
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
+        self.gets += 1
+        await self._pass()
+        return await super().get(key, unless=unless)
+
+    def list(self, prefix: str = "", *, after: str | None = None) -> Any:
+        async def rows() -> Any:
+            await self._pass()
+            async for entry in super(Growing, self).list(prefix, after=after):
+                yield entry
+
+        return rows()
+
+    async def _pass(self) -> None:
+        self.time.seconds += self.seconds
+        await self.grow(self.growth)
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("out of order")
+
+
+def _view(store: Growing, config: LedgerConfig = QUICK) -> LedgerView:
+    return LedgerView(store, Notes, config=config, clock=store.time)
+
+
+# Looking
+
+
+@pytest.mark.parametrize("growth", [0, 1, 3])
+async def test_what_was_there_when_it_was_asked_for_is_seen_and_it_comes_to_an_end(growth: int) -> None:
+    store = Growing(Time())
+    await store.grow(5)
+    view = _view(store)
+    store.growth = growth
+    for _ in range(6):
+        await store.grow(40)
+        wanted = store.written
+        async with asyncio.timeout(10):
+            state = await view.refresh()
+        assert wanted <= state.seq <= store.written
+
+
+async def test_nothing_new_costs_one_request() -> None:
+    store = Growing(Time())
+    await store.grow(3)
+    view = _view(store)
+    await view.refresh()
+    for news in (0, 0, 1, 0):
+        await store.grow(news)
+        store.gets = 0
+        await view.refresh()
+        assert store.gets == 1 + 2 * news
+
+
+async def test_it_is_read_no_further_than_asked_for() -> None:
+    store = Growing(Time())
+    await store.grow(3)
+    view = _view(store)
+    await view.refresh()
+    await store.grow(30)
+    assert (await view.refresh(20)).seq == 20
+    assert (await view.refresh(21)).seq == 21
+    assert (await view.refresh(5)).seq == 21, "it does not go back"
+    assert (await view.refresh()).seq == 33
+    assert (await view.refresh(33)).seq == 33
+
+
+async def test_after_a_long_time_it_is_read_anew_and_a_ghost_is_not_believed() -> None:
+    store = Growing(Time())
+    await store.grow(3)
+    view = _view(store)
+    state = await view.refresh()
+    store.time.seconds += QUICK.trusted_for
+    await store.grow(1)
+    again = await view.refresh()
+    assert again is not state
+    assert again.seq == 4
+
+
+async def test_what_goes_wrong_half_way_is_read_anew() -> None:
+    store = Growing(Time())
+    await store.grow(3)
+    view = _view(store)
+    state = await view.refresh()
+    await store.grow(3)
+    store.failures = 1
+    with pytest.raises(StoreUnavailable):
+        await view.refresh()
+    again = await view.refresh()
+    assert again is not state
+    assert again.seq == 6
+
+
+async def test_those_who_ask_at_once_take_turns() -> None:
+    store = Growing(Time())
+    await store.grow(3)
+    view = _view(store)
+    store.growth = 1
+    states = await asyncio.gather(*(view.refresh() for _ in range(5)))
+    assert len({id(state) for state in states}) == 1
+
+
+async def test_a_log_with_a_hole_is_told() -> None:
+    store = Growing(Time())
+    await store.grow(9)
+    await store.delete(log_key(4))
+    with pytest.raises(LedgerDamaged, match="entry 4 of the log is missing"):
+        await look_up(store, LedgerState(Notes()))
+
+
+async def test_an_empty_log_is_looked_up_at_once() -> None:
+    state = LedgerState(Notes())
+    await look_up(MemoryStore(), state)
+    assert state.seq == 0
+
+
+async def test_what_was_condensed_and_trimmed_is_looked_up() -> None:
+    ledger = Ledger(snapshot_every=3)
+    await ledger.lead()
+    for number in range(1, 13):
+        await ledger.put("p", number, f"note {number}")
+        await ledger.tick()
+        await settle_tasks()
+        ledger.time.seconds += 2 * QUICK.trim_delay
+    assert len(await ledger.store.keys("log/")) < 12
+    state = LedgerState(Notes())
+    await look_up(ledger.store, state)
+    assert state.machine.texts == [f"note {number}" for number in range(1, 13)]  # type: ignore[attr-defined]
+
+
+# Reading along
+
+
+class Listener:
+    def __init__(self, store: Growing, *, gap_failures: int = 0) -> None:
+        self.heard: list[int] = []
+        self.gaps = 0
+        self.ends = 0
+        self._gap_failures = gap_failures
+        self.following = Following(
+            store,
+            ledger=QUICK,
+            clock=store.time,
+            on_entry=lambda entry: self.heard.append(entry.seq),
+            on_end=self._end,
+            on_gap=self._gap,
+        )
+
+    def _end(self) -> None:
+        self.ends += 1
+
+    async def _gap(self) -> None:
+        if self._gap_failures:
+            self._gap_failures -= 1
+            raise StoreUnavailable("out of order")
+        self.gaps += 1
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0)
+
+
+async def test_from_joining_on_every_entry_is_heard_once() -> None:
+    store = Growing(Time())
+    await store.grow(3)
+    listener = Listener(store)
+    await listener.following.join()
+    await store.grow(4)
+    await listener.until(lambda: listener.heard == [4, 5, 6, 7])
+    entry = LogEntry(write_id="w", seq=8, epoch=1, time_ms=0)
+    listener.following.heard(entry)
+    listener.following.heard(entry)
+    listener.following.heard(LogEntry(write_id="w", seq=20, epoch=1, time_ms=0))
+    assert listener.heard == [4, 5, 6, 7, 8], "what comes before its turn is read in its turn"
+    listener.following.leave()
+    assert listener.ends == 1
+    await store.grow(3)
+    await asyncio.sleep(0)
+    assert listener.heard == [4, 5, 6, 7, 8]
+    await listener.following.aclose()
+
+
+async def test_it_reads_for_as_long_as_anybody_waits() -> None:
+    store = Growing(Time())
+    listener = Listener(store)
+    await asyncio.gather(listener.following.join(), listener.following.join())
+    listener.following.leave()
+    await store.grow(1)
+    await listener.until(lambda: listener.heard == [1])
+    listener.following.leave()
+    await listener.following.join()
+    await store.grow(1)
+    await listener.until(lambda: listener.heard == [1, 2])
+    await listener.following.aclose()
+
+
+async def test_entries_of_a_former_leader_are_not_heard() -> None:
+    store = Growing(Time())
+    listener = Listener(store)
+    await listener.following.join()
+    for seq, epoch in ((1, 2), (2, 1), (3, 2)):
+        listener.following.heard(LogEntry(write_id="w", seq=seq, epoch=epoch, time_ms=0))
+    assert listener.heard == [1, 3]
+    await listener.following.aclose()
+
+
+async def test_a_store_that_fails_is_asked_again() -> None:
+    store = Growing(Time())
+    listener = Listener(store)
+    await listener.following.join()
+    store.failures = 5
+    await store.grow(2)
+    await listener.until(lambda: listener.heard == [1, 2])
+    await listener.following.aclose()
+
+
+async def test_who_cannot_begin_is_told_and_does_not_count() -> None:
+    store = Growing(Time())
+    listener = Listener(store)
+    store.failures = 1
+    with pytest.raises(StoreUnavailable):
+        await listener.following.join()
+    assert listener.ends == 1
+    await listener.following.join()
+    await store.grow(1)
+    await listener.until(lambda: listener.heard == [1])
+    await listener.following.aclose()
+
+
+@pytest.mark.parametrize("gap_failures", [0, 3])
+async def test_what_was_missed_is_learned_before_anything_else_is_heard(gap_failures: int) -> None:
+    """Also if the store fails just then: who waits for what was missed would wait for ever."""
+    store = Growing(Time())
+    listener = Listener(store, gap_failures=gap_failures)
+    await listener.following.join()
+    store.time.seconds += QUICK.trusted_for
+    await store.grow(3)
+    await listener.until(lambda: listener.gaps == 1)
+    assert listener.heard == []
+    await store.grow(1)
+    await listener.until(lambda: listener.heard == [4])
+    assert listener.gaps == 1
+    await listener.following.aclose()
