@@ -146,15 +146,10 @@ def _call(amount: object, verb: str = "add", *, told: str = "", writer: str = "m
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_broken_variant_is_caught(name: str) -> None:
-    report = run_campaign(1, 200, Plan(what="counters", minutes=5, broken=name), stop_at_violation=True)
-    assert report.first_violation is not None, f"{name} was not caught in {report.seeds} seeds"
-    assert report.first_violation.check not in ("defect", "liveness", "halted")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
-def test_the_right_promise_is_said_to_be_broken(name: str) -> None:
-    assert _first_check(name, 20, minutes=5) in QUICK[name]
+    check = _first_check(name, 200, minutes=5)
+    assert check is not None, f"{name} was not caught in 200 seeds"
+    assert check not in ("defect", "liveness", "halted")
+    assert check in QUICK.get(name, {check})
 
 
 @pytest.mark.slow

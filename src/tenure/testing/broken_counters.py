@@ -233,7 +233,7 @@ class _Stale:
     def __init__(self, state: Any) -> None:
         self._state = state
 
-    async def refresh(self) -> Any:
+    async def refresh(self, *options: Any) -> Any:
         return self._state
 
 
