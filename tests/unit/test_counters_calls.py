@@ -8,6 +8,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenure.errors import (
@@ -19,9 +20,10 @@ from tenure.errors import (
     StoreError,
     StoreUnavailable,
 )
-from tenure.ledger import LedgerConfig, Producer
+from tenure.ledger import LedgerConfig, LogEntry, Producer, Receipt
 from tenure.plugins.counters import Counter, EventualConsistencyPlugin, Kind, Retention, calls
 from tenure.plugins.counters.group import MAX_ROWS, Collector
+from tenure.plugins.counters.records import Work
 from tenure.plugins.counters.settings import settings_from
 from tenure.plugins.counters.wire import compose, read_letter
 from tenure.store import Stored
@@ -185,32 +187,27 @@ def test_who_waits_learns_what_was_missed_in_a_gap_also_if_the_store_fails_first
         assert outcome == [None]
 
 
-def test_what_is_folded_before_its_caller_knows_is_remembered_for_the_last_ones(
+async def test_what_was_folded_before_its_caller_knew_is_remembered_for_the_last_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A busy process always has somebody who waits: what it remembers is bounded, and is what came last."""
     monkeypatch.setattr(calls, "_MOST_EARLY", 4)
-    with Rig(interval=60.0) as rig:
-        leader = rig.leader()
-        keeper = leader.do(lambda: leader.counters.add("nobody", "views", mode="sync", timeout=600))
-        rig.until(lambda: bool(keeper))
-        slow = leader.do(lambda: _hold(leader))
-        for _ in range(12):
-            rig.done(leader, lambda: leader.counters.add("home", "views"))
-            rig.wait(0.3)
-        before = rig.world.now
-        for _ in range(3):
-            rig.done(leader, lambda: leader.counters.add("home", "views", mode="sync"))
-        assert rig.world.now - before < 10.0
-        assert len(leader.counters._calls._folded) <= 4  # type: ignore[union-attr]
-        assert slow == []
-
-
-async def _hold(node: Node) -> None:
-    """Somebody waits all the time."""
-    assert node.counters._calls is not None
-    await node.counters._calls.join()
-    await node.host.clock.sleep(1e6)
+    desk = Desk()
+    waiting = calls.Calls(desk.store, desk.producer, ledger=QUICK, clock=Time())
+    uid = f"{desk.producer.owner}-1"
+    for number in range(1, 20):
+        work = Work(applied={f"r{number - 1}": number - 1}, rows={"views": {f"r{number}": [1, 1]}})
+        entry = LogEntry(
+            write_id="w",
+            seq=number,
+            epoch=1,
+            time_ms=0,
+            folded={uid: [number]},
+            events=msgspec.Raw(msgspec.json.encode(work)),
+        )
+        waiting._read(entry)
+    assert len(waiting._folded) == len(waiting._applied) == 4
+    await waiting.consolidated(Receipt(uid, 18, 0), "r18", 0.5)
 
 
 # What may be given
@@ -351,13 +348,8 @@ def test_direct_writes_are_refused_or_passed_over() -> None:
             assert rig.done(node, lambda node=node: node.pages.get("home")).data["views"] == 2
 
 
-def test_the_settings_of_history_are_those_that_were_given() -> None:
-    """What a process keeps of the sums of hours is what it was told to keep, also where it only looks."""
-    with Rig(interval=600.0, retention=Retention(hours=60, days=62, months=24), idle_budget=12.0) as rig:
-        rig.leader()
-        node = rig.node("node")
-        for _ in range(52):
-            rig.done(node, lambda: node.counters.add("home", "views"))
-            rig.wait(3600.0)
-        found = rig.done(node, lambda: node.counters.history(None, "views", period="hour"), 1000.0)
-        assert len(found) == 52
+def test_what_a_process_keeps_of_the_sums_of_hours_is_what_it_was_told_to() -> None:
+    with Rig(retention=Retention(hours=60, days=62, months=24)) as rig:
+        view = rig.node("node").counters._view
+        assert view is not None
+        assert view._machine().retention.hours == 60  # type: ignore[attr-defined]

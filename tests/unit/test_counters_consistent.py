@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
 import pytest
 
 from tenure.errors import SchemaTooNew, StoreError
-from tenure.ledger import InboxName, LedgerConfig
+from tenure.ledger import InboxName, LedgerConfig, LedgerState
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tests.unit.counters_rig import INBOX, LOG, Node, Rig
 
@@ -108,7 +109,7 @@ def test_what_a_leader_passes_over_is_passed_over() -> None:
         rig.done(node, lambda: node.counters.add("home", "views", 5))
         rig.bucket.restore(_key("garbage"), b"{")
         rig.bucket.restore(_key("otherwise"), _letter('{"home":[1,"1.5"]}', word="decimal:sum"))
-        rig.bucket.restore(_key("enormous"), b" " * (MAX_INBOX_BYTES + 1))
+        rig.bucket.restore(_key("enormous"), _letter('{"home":[1,1000]}') + b" " * MAX_INBOX_BYTES)
         rig.bucket.restore(INBOX + "not-a-letter", b"x")
         assert _read(rig, node) == 5
         rig.bucket.restore(_key("fine"), _letter('{"home":[1,3]}'))
@@ -136,6 +137,82 @@ def test_the_first_amounts_of_all_are_not_counted_twice() -> None:
         reader.store.before = lead_now
         assert _read(rig, reader) == 5
         assert leaders
+
+
+@pytest.mark.req("EC-2")
+def test_what_is_folded_and_applied_between_its_requests_is_counted_once() -> None:
+    """It was in the inbox, not in the log, and is in the record: the log has to be read again, up to that number."""
+    with Rig(interval=0.05) as rig:
+        leader, writer, reader = rig.leader(), rig.node("writer"), rig.node("reader")
+        rig.done(writer, lambda: writer.counters.add("home", "views", 100, mode="sync"))
+        assert _read(rig, reader) == 100
+        gate = asyncio.Event()
+
+        async def hold(verb: str, key: str) -> StoreError | None:
+            if verb == "list" and key.startswith(INBOX):
+                await gate.wait()
+            return None
+
+        async def let_go(verb: str, key: str) -> StoreError | None:
+            if verb == "get" and "/data/" in key and not gate.is_set():
+                gate.set()
+                while rig.total("home") != 105:
+                    await reader.host.clock.sleep(0.05)
+            return None
+
+        leader.store.before = hold
+        rig.wait(2.0)
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5))
+        reader.store.before = let_go
+        assert _read(rig, reader) == 105
+        assert gate.is_set()
+
+
+@pytest.mark.req("EC-2")
+def test_nothing_is_missed_if_another_who_asks_has_read_on() -> None:
+    """The record is of one entry, and the log is read further than that: what was applied since is in neither."""
+    ledger = LedgerConfig(objects_per_tick=1)
+    with Rig(interval=0.05, ledger=ledger) as rig:
+        leader, writer, reader = rig.leader(), rig.node("writer"), rig.node("reader")
+        rig.done(writer, lambda: writer.counters.add("home", "views", 100, mode="sync"))
+        assert _read(rig, reader) == 100
+        view = reader.counters._view
+        assert view is not None
+        may_fold = [0]
+        folded: list[str] = []
+
+        async def one_by_one(verb: str, key: str) -> StoreError | None:
+            while verb == "get" and key.startswith(INBOX) and key not in folded and len(folded) >= may_fold[0]:
+                await leader.host.clock.sleep(0.01)
+            if verb == "get" and key.startswith(INBOX) and key not in folded:
+                folded.append(key)
+            return None
+
+        async def first(verb: str, key: str) -> StoreError | None:
+            if verb == "get" and "/data/" in key and not may_fold[0]:
+                may_fold[0] = 1
+                while rig.total("home") == 100:
+                    await reader.host.clock.sleep(0.01)
+            return None
+
+        refresh = view.refresh
+
+        async def after_another(until: int | None = None) -> LedgerState:
+            if until is not None and may_fold[0] == 1:
+                may_fold[0] = 2
+                while rig.total("home") != 115:
+                    await reader.host.clock.sleep(0.01)
+                await reader.host.clock.sleep(1.0)  # it is written down as well
+                await refresh()
+            return await refresh(until)
+
+        leader.store.before = one_by_one
+        for amount in (5, 10):
+            rig.done(writer, lambda amount=amount: writer.counters.add("home", "views", amount))
+        view.refresh = after_another  # type: ignore[method-assign]
+        reader.store.before = first
+        assert _read(rig, reader) == 115
+        assert may_fold[0] == 2
 
 
 def test_a_log_that_was_left_alone_for_long_is_read_anew() -> None:
