@@ -20,6 +20,7 @@ from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.scheduler import Run, SchedulerPlugin, at, cron, every
 from tenure.plugins.scheduler.job import Job, Schedule, job_from
 from tenure.plugins.scheduler.looking import read_schedule
+from tenure.plugins.scheduler.runs import RunFailed
 from tenure.simulate.schedule_judge import Judge
 from tenure.simulate.schedule_records import Code
 from tenure.simulate.seed import Plan, SeedResult
@@ -93,6 +94,7 @@ class ScheduleStage(Stage):
     """One fleet with a schedule, a queue that some of its jobs put messages on, and the judge."""
 
     name = "schedule"
+    foreseen = (*Stage.foreseen, RunFailed)  # a run that thaws after its lease, in the moment of a crash (seed 703971)
 
     def __init__(
         self, cluster: SimulatedCluster, checkers: Checkers, random: Random, config: CoordinatorConfig

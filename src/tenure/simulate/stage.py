@@ -60,6 +60,9 @@ class Stage:
 
     name: ClassVar[str]
     """Coverage is told as `name:…`."""
+    foreseen: ClassVar[tuple[type[Exception], ...]] = (StoreError, LeadershipLost)
+    """What may end a task: of several that were under way when a process crashed, some had failed, and those who would
+    have heard it had no more time to."""
 
     def __init__(
         self, cluster: SimulatedCluster, checkers: Checkers, random: Random, config: CoordinatorConfig
@@ -146,8 +149,8 @@ def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
         simulated = world.now
         world.close()
         for host, error in world.errors:
-            if isinstance(error, StoreError | LeadershipLost):
-                continue  # of several things that were under way when a process crashed, some had failed
+            if isinstance(error, kind.foreseen):
+                continue
             checkers.report("defect", f"a task of {host} raised {error!r}")
         hit = trouble.hit + more.hit
         coverage = _coverage(stage, world, hit)
