@@ -13,7 +13,7 @@ from tenure.database.ids import key_of
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.ledger import InboxName
 from tenure.plugins.counters import ApplyFailed, FieldHidden, Retention
-from tenure.plugins.counters.events import Recalculated
+from tenure.plugins.counters.events import RecordRecalculated
 from tenure.plugins.ledgered import Halted
 from tests.unit.counters_rig import INBOX, LOG, NAME, PAGES, Rig
 
@@ -181,7 +181,7 @@ def test_recalculation_puts_right_what_was_changed_by_other_means() -> None:
         rig.corrupt("home", None)
         assert recalculated().totals == {"views": 20}
         assert rig.total("home") == 20
-        assert [event for event in rig.events if isinstance(event, Recalculated)]
+        assert [event for event in rig.events if isinstance(event, RecordRecalculated)]
 
 
 @pytest.mark.req("EC-2")

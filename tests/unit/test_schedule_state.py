@@ -12,13 +12,13 @@ from tenure.ledger import InboxName, Poison, Stamp, TooNewLetter
 from tenure.plugins.ledgered import image
 from tenure.plugins.scheduler.job import at, cron, every, job_from
 from tenure.plugins.scheduler.records import (
-    Contents,
-    Frame,
     Begun,
+    Contents,
     CutShort,
     Defined,
     Failed,
     Fired,
+    Frame,
     Outcome,
     Passed,
     Paused,

@@ -36,7 +36,7 @@ class FieldHidden(msgspec.Struct, frozen=True):
     field: str
 
 
-class Recalculated(msgspec.Struct, frozen=True):
+class RecordRecalculated(msgspec.Struct, frozen=True):
     """Totals were compared with history; `former` are those that were not right, and are now."""
 
     name: ClassVar[str] = "recalculated"

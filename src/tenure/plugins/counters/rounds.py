@@ -11,7 +11,7 @@ from tenure.coordinator.events import NamedEvent
 from tenure.errors import CoordinationError, NotFound, TenureError
 from tenure.plugins.counters.applying import Applier, Failures
 from tenure.plugins.counters.clerk import CountersClerk
-from tenure.plugins.counters.events import ApplyFailed, Consolidated, FieldHidden, Recalculated
+from tenure.plugins.counters.events import ApplyFailed, Consolidated, FieldHidden, RecordRecalculated
 from tenure.plugins.counters.history import recorded
 from tenure.plugins.counters.numbers import Number
 from tenure.plugins.counters.pages import PageBook
@@ -242,7 +242,7 @@ class Rounds:
                 field: None if total is None else machine.counters[field].stored(total)
                 for field, total in former.items()
             }
-            self._emit(Recalculated(self._resource, id, values, wrong))
+            self._emit(RecordRecalculated(self._resource, id, values, wrong))
             return Answer(request, values, wrong)
         return None
 
