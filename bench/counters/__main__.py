@@ -120,10 +120,14 @@ def main() -> int:
             continue
         subject["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
         subject["load_average_before"] = busy
+        subject["nice"] = os.nice(0)
         if name == "directory":
             subject["missed"] = missed(subject)
         subjects.append(subject)
-        shutil.rmtree(home / name, ignore_errors=True)
+        if "failed" in subject:
+            left_out.append(f"{subject['subject']}: {', '.join(subject['failed'])} failed")
+        else:
+            shutil.rmtree(home / name, ignore_errors=True)
     show(subjects, console)
     is_whole = not options.quick and names == list(SUBJECTS) and plan == Plan() and not left_out
     for reason in left_out:

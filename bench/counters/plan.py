@@ -29,8 +29,8 @@ class Plan:
     """Of each kind, one after the other."""
     stored: tuple[int, ...] = (1_000, 10_000)
     touched: tuple[int, ...] = (100, 1_000)
-    waiting: int = 100_000
-    """Records that wait in the leader's memory."""
+    waiting: int = 99_000
+    """Records that wait in the leader's memory: with 100,000 it writes them at once."""
     redis_seconds: float = 5.0
     slow_adds: int = 20
     """Of a peer that makes about five a second, and takes seconds to consolidate one."""

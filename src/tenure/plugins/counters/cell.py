@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.plugins.counters.numbers import Counter, Kind, Number, Reducer, minus, plus, written
+from tenure.plugins.counters.numbers import INT, SUM, Counter, Number, Reducer, minus, plus, written
 
 _LONG = 7
 
@@ -35,7 +35,7 @@ class Cell(msgspec.Struct, gc=False):
     @classmethod
     def blank(cls, counter: Counter) -> Cell:
         """Nothing was done yet."""
-        if counter.reducer is Reducer.SUM:
+        if counter.reducer is SUM:
             zero = counter.zero
             return cls(0, zero, 0, zero, 0, None, zero)
         return cls(0, 0, 0, 0, 0, None, None)
@@ -47,7 +47,7 @@ class Cell(msgspec.Struct, gc=False):
     def add(self, counter: Counter, amount: Number, times: int = 1) -> None:
         """`times`: how many calls that was, together `amount`."""
         self.adds += times
-        if counter.kind is Kind.INT and counter.reducer is Reducer.SUM:  # nearly always: without a further call
+        if counter.kind is INT and counter.reducer is SUM:  # nearly always: without a further call
             self.added += amount
             self.net += amount
         else:
@@ -79,7 +79,7 @@ class Cell(msgspec.Struct, gc=False):
     def applied_to(self, counter: Counter, total: Number | None) -> Number | None:
         """What the total becomes."""
         start: Any = self.base if self.base is not None else total
-        if counter.reducer is Reducer.SUM:
+        if counter.reducer is SUM:
             start = plus(start if start is not None else counter.zero, self.net)
         elif counter.reducer is not Reducer.LAST and self.net is not None:
             start = self.net if start is None else _extreme(counter, start, self.net)
@@ -96,7 +96,7 @@ class Cell(msgspec.Struct, gc=False):
                 self.base = base
         elif base is not None:
             self.base, self.net = base, net if net is not None else counter.zero
-        elif reducer is Reducer.SUM:
+        elif reducer is SUM:
             self.net = plus(self.net, net)
         elif net is not None:
             self.net = net if self.net is None else _extreme(counter, self.net, net)
@@ -120,7 +120,7 @@ def cell_from(counter: Counter, row: Any) -> Cell:
         adds, net = row
         if type(adds) is not int or adds < 0 or (number := counter.read(net)) is None:
             raise ValueError(f"{row!r:.80} is no row of {counter.word}")
-        if counter.reducer is Reducer.SUM:
+        if counter.reducer is SUM:
             return Cell(adds, number, 0, counter.zero, 0, None, number)
         cell = Cell.blank(counter)
         cell.add(counter, number, adds)
@@ -135,7 +135,7 @@ def cell_from(counter: Counter, row: Any) -> Cell:
         or any(was is not None and now is None for was, now in zip(numbers, read, strict=True))
         or read[0] is None
         or read[1] is None
-        or (read[3] is None and counter.reducer is Reducer.SUM)
+        or (read[3] is None and counter.reducer is SUM)
     ):
         raise ValueError(f"{row!r:.80} is no row of {counter.word}")
     (adds, subs, sets), (added, subbed, based, net) = counts, read
@@ -144,7 +144,7 @@ def cell_from(counter: Counter, row: Any) -> Cell:
 
 def cells_from(counter: Counter, rows: Mapping[str, Any]) -> dict[str, Cell]:
     """The same for many, by record: views, clicks and the like, which nearly all are, without a call for each."""
-    if counter.kind is not Kind.INT or counter.reducer is not Reducer.SUM:
+    if counter.kind is not INT or counter.reducer is not SUM:
         return {id: cell_from(counter, row) for id, row in rows.items()}
     cells = {}
     for id, row in rows.items():
@@ -159,7 +159,7 @@ def cells_from(counter: Counter, rows: Mapping[str, Any]) -> dict[str, Cell]:
 
 def put_together(counter: Counter, cells: dict[str, Cell], later: Mapping[str, Cell]) -> None:
     """By record: have the first hold what the second does, after its own. They share cells from then on."""
-    is_simple = counter.reducer is Reducer.SUM and counter.kind is Kind.INT
+    is_simple = counter.reducer is SUM and counter.kind is INT
     for id, cell in later.items():
         known = cells.get(id)
         if known is None:

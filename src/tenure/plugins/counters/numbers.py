@@ -49,6 +49,10 @@ class Reducer(enum.Enum):
     """The newest in the ledger's order, whatever clocks say."""
 
 
+INT, FLOAT, SUM = Kind.INT, Kind.FLOAT, Reducer.SUM
+"""Used where every amount comes by: a member of an enum that is looked up costs ten times as much as a name."""
+
+
 class Counter(msgspec.Struct, frozen=True):
     """How one field is counted: `fields={"views": Counter(), "paid": Counter(Kind.DECIMAL)}`."""
 
@@ -69,18 +73,18 @@ class Counter(msgspec.Struct, frozen=True):
     @property
     def zero(self) -> Number | None:
         """The total before the first amount; `None` where there is none."""
-        if self.reducer is not Reducer.SUM:
+        if self.reducer is not SUM:
             return None
         # Not by a dict: an enum's hash is slow, and this is asked for with every amount.
-        return 0 if self.kind is Kind.INT else 0.0 if self.kind is Kind.FLOAT else _NO_DECIMAL
+        return 0 if self.kind is INT else 0.0 if self.kind is FLOAT else _NO_DECIMAL
 
     def amount(self, what: str, value: object) -> Number:
         """What a caller gives, checked; otherwise a `ConfigError` that says what would be right."""
-        if self.kind is Kind.INT:
+        if self.kind is INT:
             if isinstance(value, int) and not isinstance(value, bool) and -LARGEST_AMOUNT <= value <= LARGEST_AMOUNT:
                 return int(value)
             right = f"a whole number from -{LARGEST_AMOUNT:,} to {LARGEST_AMOUNT:,}"
-        elif self.kind is Kind.FLOAT:
+        elif self.kind is FLOAT:
             if isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
                 return float(value)
             right = "a finite number"
@@ -96,13 +100,13 @@ class Counter(msgspec.Struct, frozen=True):
         """A stored total or amount; `None` if it is no number of this kind."""
         if isinstance(value, bool):
             return None
-        if self.kind is Kind.INT:
+        if self.kind is INT:
             if type(value) is int:
                 return value
             if isinstance(value, str) and re.fullmatch(r"-?\d{1,200}", value):
                 return int(value)
             return value if isinstance(value, int) else None
-        if self.kind is Kind.FLOAT:
+        if self.kind is FLOAT:
             return float(value) if isinstance(value, int | float) and _is_finite(value) else None
         if isinstance(value, int) and abs(value) < 10**120:
             return Decimal(value)
@@ -112,7 +116,7 @@ class Counter(msgspec.Struct, frozen=True):
 
     def same(self, a: Number | None, b: Number | None) -> bool:
         """Equal; of floats: but for what rounding in another order may change."""
-        if self.kind is Kind.FLOAT and a is not None and b is not None:
+        if self.kind is FLOAT and a is not None and b is not None:
             return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
         return a == b
 
