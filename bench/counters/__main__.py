@@ -51,6 +51,7 @@ from lab.buckets import make_bucket
 
 SUBJECTS = ("directory", "ministack", "s3db", "redis")
 SCRATCH = Path(__file__).parents[2] / ".bench"
+CONDITIONS = "the machine may have other work: runs name the load average before them, and subjects their niceness"
 _ON_MINISTACK = ("load", "calls")
 
 
@@ -76,6 +77,7 @@ def missing(name: str) -> str | None:
 def write(subjects: list[dict[str, Any]], left_out: list[str], plan: Plan, *, is_whole: bool, keep: bool) -> Path:
     result: dict[str, Any] = {
         "seeds": "none: nothing here is drawn at random but ids, backoffs and heartbeat jitter",
+        "conditions": CONDITIONS,
         "plan": vars(plan),
         "left_out": left_out,
     }
