@@ -148,7 +148,7 @@ FLEETS = {
                     *(f"{verb} {told}" for verb in ("add", "sub", "set") for told in ("done", "refused", "unknown")),
                     *("unknown and counted", "unknown and not counted", "given again", "taken up by another"),
                     *("duplicates", "sync", "sync not answered", "consolidated", "consistent", "looks", "held back"),
-                    *("counted in a record", "counted in a tombstone", "kept without a record", "void entries"),
+                    *("counted in a record", "counted in a tombstone", "kept without a record"),
                     *("deleted when counted", "inserted again when counted", "written past the plugin"),
                     *("sealed", "paged", *(f"merged to {level}" for level in ("hour", "day", "month", "all"))),
                     *("histories", "tops", "recalculated", "overwritten by hand", "removed by hand", "put right"),
