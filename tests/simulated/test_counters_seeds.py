@@ -27,7 +27,7 @@ QUICK = {
     "applied-before-written": {"applied"},
     "blind-totals": {"overwritten"},
     "forgets-op-ids": {"total", "consistent"},
-    "acks-before-created": {"consistent", "consolidated", "lost"},
+    "returns-before-written": {"consistent", "consolidated", "lost"},
     "rest-offered-early": {"total", "applied"},
 }
 """Variants that few seeds suffice for, and the promises that each breaks: one of them is found broken first."""

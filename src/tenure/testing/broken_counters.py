@@ -286,7 +286,7 @@ def _forgets_op_ids() -> list[Patch]:
     return [(CountersMachine, "enact", forgetful)]
 
 
-def _acks_before_created() -> list[Patch]:
+def _returns_before_written() -> list[Patch]:
     durable = Group.durable
 
     async def hopeful(self: Group) -> Receipt:
@@ -383,7 +383,7 @@ COUNTERS_VARIANTS = (
     Variant("rest-offered-early", "what is put together is offered while more may come to it", _rest_offered_early),
     Variant("puts-offered-together", "what was offered is put together with more", _puts_offered_together),
     Variant("forgets-op-ids", "an op_id is not remembered", _forgets_op_ids),
-    Variant("acks-before-created", "a call returns before its batch is written", _acks_before_created),
+    Variant("returns-before-written", "a call returns before its batch is written", _returns_before_written),
     Variant("set-by-clock", "of two sets that with the later wall clock counts", _set_by_clock),
     Variant("pages-overwrite", "pages that are put together keep the newer cells alone", _pages_overwrite),
     Variant("pages-cut-short", "a page of history leaves out most of what was sealed", _seals_without_page),
