@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import tenure
 from tenure.clock import SYSTEM_CLOCK
 from tenure.database.resource import Resource
 from tenure.ledger import InboxName, LedgerConfig, Lot, Place, Stamp
-from tenure.plugins.counters import leading
+from tenure.plugins.counters import EventualConsistencyPlugin, leading
 from tenure.plugins.counters.cell import Cell, cell_from
 from tenure.plugins.counters.consistent import consistent_totals
 from tenure.plugins.counters.group import Group
@@ -134,3 +136,28 @@ async def test_a_batch_that_was_given_up_on_is_not_read_after_what_came_later() 
     assert await total() == 10
     await post(4, Place(3, [2]), "set", 5)
     assert await total() == 5
+
+
+class Wrong(msgspec.Struct, rename="camel"):
+    title: str = ""
+    page_views: str = ""
+    paid: float = 0.0
+
+
+@dataclass
+class Fitting:
+    views: int = 0
+    peak: float | None = None
+    paid: Decimal = Decimal(0)
+
+
+async def test_a_schema_that_cannot_hold_a_total_is_refused_before_anything_is_counted() -> None:
+    """Else the leader would make records that their own schema cannot read."""
+    async with tenure.Database("memory://") as db:
+        db.resource("wrong", Wrong)
+        for field, kind in (("pageViews", "int:sum"), ("paid", "decimal:sum")):
+            with pytest.raises(tenure.ConfigError, match=f"fields is '{field}'.*cannot hold"):
+                await db.use_plugin(EventualConsistencyPlugin("wrong", {field: kind}, producer_only=True))
+        db.resource("fitting", Fitting)
+        fields = {"views": "int:sum", "peak": "float:max", "paid": "decimal:sum"}
+        await db.use_plugin(EventualConsistencyPlugin("fitting", fields, producer_only=True))

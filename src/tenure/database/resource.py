@@ -490,10 +490,12 @@ class Resource(Generic[D]):
 
         return self._record((await self._edit(check_id(id), None, changed, cover)).envelope)
 
-    def check_field(self, setting: str, name: str) -> None:
-        """Refuse a field that no record of this resource can have."""
+    def check_field(self, setting: str, name: str, *examples: object) -> None:
+        """Refuse a field that no record of this resource can have, or that cannot hold such values."""
         try:
             self._schema.check_fields({name: None})
+            for example in examples:
+                self._schema.check_value(name, example)
         except Misfit as misfit:
             raise ConfigError(f"{setting} is {name!r}, and resource {self.name!r} cannot have it: {misfit}") from None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
 
 import msgspec
 
@@ -75,6 +75,22 @@ class Schema(Generic[D]):
                 known = ", ".join(sorted(self._fields)) or "none"
                 raise Misfit(f"field {str(name)[:80]!r} is not in the schema, which has: {known}")
 
+    def check_value(self, name: str, value: object) -> None:
+        """Refuse a field whose type cannot hold such a value, as it is stored: its records would not be readable."""
+        if self.kind is None:
+            return
+        try:
+            hints = get_type_hints(self.kind, include_extras=True)
+        except NameError:
+            return  # names that only the place knows where the class was made
+        kinds = {_stored_name(self.kind, field): kind for field, kind in hints.items()}
+        if name not in kinds:
+            return
+        try:
+            msgspec.convert(value, kinds[name], str_keys=True)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise Misfit(f"field {name!r} cannot hold {value!r}: {error}") from None
+
     def _plain(self, data: object) -> dict[str, Any]:
         if self.kind is None:
             if not isinstance(data, Mapping):
@@ -121,6 +137,13 @@ def _fields_of(kind: type[Any]) -> frozenset[str]:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return frozenset(field.name for field in dataclasses.fields(kind))
     raise ConfigError(f"schema is {kind!r}: give a msgspec.Struct class, a dataclass, or None for any JSON object")
+
+
+def _stored_name(kind: type[Any], field: str) -> str:
+    """A Struct may store its fields under other names."""
+    if issubclass(kind, msgspec.Struct):
+        return dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)).get(field, field)
+    return field
 
 
 def _check_json(value: object, path: str, depth: int) -> None:

@@ -78,6 +78,12 @@ class Counter(msgspec.Struct, frozen=True):
         # Not by a dict: an enum's hash is slow, and this is asked for with every amount.
         return 0 if self.kind is INT else 0.0 if self.kind is FLOAT else _NO_DECIMAL
 
+    @property
+    def example(self) -> int | float | str:
+        """A total as it may stand in a record."""
+        examples: dict[Kind, int | float | str] = {Kind.INT: 2, Kind.FLOAT: 2.5, Kind.DECIMAL: "2.5"}
+        return examples[self.kind]
+
     def amount(self, what: str, value: object) -> Number:
         """What a caller gives, checked; otherwise a `ConfigError` that says what would be right."""
         if self.kind is INT:

@@ -368,8 +368,9 @@ class EventualConsistencyPlugin(LedgerPlugin):
         self._meter = IdleMeter(host.clock)
         records = self._given if self._given is not None else host.opened_resource(self.resource)
         records = records if records is not None else host.resource(self.resource)
-        for field in self.fields:
-            records.check_field("fields", field.partition(".")[0])
+        for field, counter in self.fields.items():
+            first, _, inside = field.partition(".")
+            records.check_field("fields", first, *(() if inside else (counter.example,)))
         self._agreed = await agree(
             store,
             self.fields,
