@@ -19,10 +19,10 @@ from tenure.plugins.scheduler.events import (
     RunFired,
     RunInterrupted,
 )
-from tenure.plugins.scheduler.job import at, cron, every
+from tenure.plugins.scheduler.job import Misfire, at, cron, every
 from tenure.plugins.scheduler.records import Fired, Outcome, Passed, State
 from tenure.plugins.scheduler.wire import Command
-from tests.unit.schedules import START_MS, Desk, declared
+from tests.unit.schedules import START_MS, Desk, declared, run_now
 
 HOUR = 3600.0
 DAY = 86_400.0
@@ -72,6 +72,22 @@ class TestFiring:
         assert desk.tick() is None
         desk.wait(0.1)
         assert desk.tick() is not None
+
+    @pytest.mark.req("SC-2")
+    def test_a_doubt_that_grows_does_not_part_what_is_passed_over_from_what_fires_in_its_place(self) -> None:
+        """What was certain stays so (seed 704863): else an entry passes over some, and nothing fires in it."""
+        desk = Desk(audited=False)
+        desk.add("job", every(1), misfire=Misfire.FIRE_ONCE, misfire_grace=0.5)
+        desk.settle()
+        desk.wait(60.2)
+        run_now(desk.clerk.due.compute(desk.now_ms))
+        desk.doubt_ms = 5000
+        work = desk.tick()
+        assert work is not None
+        assert [type(event) for event in work.events] == [Passed, Fired, Passed]
+        assert desk.instants("job", Outcome.FIRED) == [59]
+        desk.wait(1.0)
+        assert desk.tick() is None, "nothing more is certain than was"
 
     def test_jitter_puts_off_and_is_always_the_same(self) -> None:
         desk = desk_with(jitter=5)

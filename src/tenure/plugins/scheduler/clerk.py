@@ -195,7 +195,10 @@ class ScheduleClerk:
             # The state has run ahead of the log: whoever began here again has it from the log.
             raise LedgerHalted("what was decided last was not written: the term is begun anew")
         self._stamp = situation.stamp
-        self._cut_ms = situation.stamp.time_ms - situation.doubt_ms
+        # A doubt that has grown does not undo what was certain before: by that some may be passed over already, and
+        # those that fire in their place are decided together with them.
+        certain_ms = max(situation.stamp.time_ms - situation.doubt_ms, self.due.reached_ms)
+        self._cut_ms = min(certain_ms, situation.stamp.time_ms)
         self._events, self._starts = [], []
         self._decisions, self._room, self.more = MAX_DECISIONS, self._room_left(), False
         self._declare()

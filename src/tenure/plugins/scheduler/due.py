@@ -150,6 +150,8 @@ class Due:
         """Jobs whose timetable cannot be worked out here, and why: a zone that is not known, for one."""
         self.exhausted: dict[str, None] = {}
         """Jobs without further instants."""
+        self.reached_ms = 0
+        """What the store's clock has certainly reached, by all that was ever known in this term."""
 
     @property
     def is_behind(self) -> bool:
@@ -210,6 +212,7 @@ class Due:
     async def compute(self, horizon_ms: int, also: Iterable[str] = ()) -> None:
         """Find what is not known up to `horizon_ms`: of jobs without a next instant, of those that are late, and of
         `also`. Never more than a slice at a time."""
+        self.reached_ms = max(self.reached_ms, horizon_ms)
         self._find_late(horizon_ms)
         for job in also:
             self._pending[job] = None
