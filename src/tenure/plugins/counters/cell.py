@@ -7,7 +7,7 @@ cells of which one comes after the other are one cell again. Besides it counts t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -170,13 +170,6 @@ def put_together(counter: Counter, cells: dict[str, Cell], later: Mapping[str, C
             known.net += cell.net
         else:
             known.followed_by(counter, cell)
-
-
-def all_applied(counter: Counter, cells: Iterable[Cell], total: Number | None) -> Number | None:
-    """One after the other."""
-    for cell in cells:
-        total = cell.applied_to(counter, total)
-    return total
 
 
 def _extreme(counter: Counter, a: Any, b: Any) -> Any:

@@ -54,9 +54,6 @@ class Waiting(msgspec.Struct, gc=False):
     rest: Offer | None = None
     """Not offered yet."""
 
-    def last(self) -> int:
-        return self.rest.number if self.rest is not None else self.offered[-1].number
-
 
 class Totals(msgspec.Struct):
     """Since the beginning."""
