@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tenure.coordinator.config import MandateEnd
+from tenure.coordinator.config import CoordinatorConfig, MandateEnd
 from tenure.coordinator.outside import Handover
 from tenure.errors import RequestRefused, StoreError
 from tests.simulated.fleet import QUICK, Fleet, Node
@@ -129,6 +129,17 @@ class TestRequests:
             fleet.until(lambda: other.leads, within=1)
             assert leader.plugin.calls == ["become", "stop"]
             assert [event.reason for event in leader.named("coord:coordinator-demoted")] == ["transfer"]
+
+    @pytest.mark.req("EL-17")
+    def test_the_one_that_was_named_takes_it_also_if_another_watches_more_closely(self) -> None:
+        """The next in rank sees a released lease sooner than one that looks once a heartbeat."""
+        with Fleet(config=CoordinatorConfig.for_lease(10, hosting=QUICK.hosting)) as fleet:
+            nodes = [fleet.join(name) for name in "abcd"]
+            fleet.until(lambda: any(node.leads for node in nodes), within=90)
+            for number in range(12):
+                fleet.run(20 + number * 0.37)  # anywhere in a heartbeat
+                for to in ("d", "b"):
+                    assert nodes[2].done(nodes[2].service.transfer(to, force=True)).leader == to
 
     @pytest.mark.req("EL-17")
     @pytest.mark.parametrize("asking", ["a", "b", "c"])

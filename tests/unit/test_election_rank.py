@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.election.decide import turn_delay
-from tenure.election.rank import MAX_STEPS, position, ranked, steps, successor
+from tenure.election.rank import precedes, ranked, successor
 from tenure.election.records import Damage, Member, State
 from tenure.election.sight import Absent, Sight
 from tests.unit.leases import RULES, at, held, released
@@ -34,8 +35,6 @@ def test_priority_comes_before_the_id() -> None:
 
 def test_whoever_let_the_lease_lapse_comes_last_whatever_its_priority() -> None:
     assert ranked([BOSS, ADA, BEN], lapsed_uid="u-zoe") == [ADA, BEN, BOSS]
-    assert position([BOSS, ADA, BEN], "u-zoe", lapsed_uid="u-zoe") == 2
-    assert position([BOSS, ADA, BEN], "u-ada", lapsed_uid="u-zoe") == 0
 
 
 def test_a_restart_of_the_one_that_lapsed_is_somebody_else() -> None:
@@ -43,18 +42,9 @@ def test_a_restart_of_the_one_that_lapsed_is_somebody_else() -> None:
     assert ranked([ADA, again], lapsed_uid="u-zoe") == [again, ADA]
 
 
-def test_positions() -> None:
-    fleet = [CYD, ADA, BEN]
-    assert [position(fleet, member.uid) for member in (ADA, BEN, CYD)] == [0, 1, 2]
-
-
-def test_whoever_is_not_listed_comes_after_all() -> None:
-    assert position([ADA, BEN], "u-new") == 2
-    assert position([], "u-new") == 0
-
-
-def test_the_wait_is_bounded_however_many_come_before() -> None:
-    assert [steps(place) for place in (0, 1, 4, 5, 6, 10_000)] == [0, 1, 4, MAX_STEPS, MAX_STEPS, MAX_STEPS]
+def test_who_comes_before_whom() -> None:
+    assert [precedes(member, BEN) for member in (ADA, BEN, CYD, BOSS)] == [True, False, False, True]
+    assert not precedes(msgspec.structs.replace(ADA, eligible=False), BEN)
 
 
 def test_the_successor_is_the_best_of_the_others() -> None:
@@ -75,7 +65,8 @@ def test_the_same_fleet_ranks_alike_everywhere(fleet: list[Member], random) -> N
     shuffled = list(fleet)
     random.shuffle(shuffled)
     assert ranked(shuffled) == ranked(fleet)
-    assert sorted(position(shuffled, member.uid) for member in fleet) == list(range(len(fleet)))
+    for place, member in enumerate(ranked(fleet)):
+        assert sum(precedes(other, member) for other in fleet) == place
 
 
 @given(fleets.filter(len), st.data())
@@ -101,6 +92,14 @@ def test_a_lease_with_an_heir_is_the_heirs_first() -> None:
     """E-5: the successor at once, the others after takeover_delay × (1 + k)."""
     assert turn_delay(RULES, sight_of(released("ben")), 0, 0.0) == 1.0
     assert turn_delay(RULES, sight_of(released("ben")), 2, 0.1) == pytest.approx(3.1)
+
+
+def test_whoever_was_chosen_by_hand_has_time_to_look() -> None:
+    """It may be any worker, and looks only once a heartbeat; others must not be quicker than that."""
+    rules = msgspec.structs.replace(RULES, looks_every=2.5)
+    chosen = msgspec.structs.replace(released("ben"), pinned=True)
+    assert turn_delay(rules, sight_of(chosen), 0, 0.0) == 3.5
+    assert turn_delay(rules, sight_of(released("ben")), 0, 0.0) == 1.0
 
 
 def test_a_held_lease_has_no_heir_whatever_it_says() -> None:

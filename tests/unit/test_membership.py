@@ -10,6 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.fleet import Fleet
 from tenure.coordinator.layout import MEMBERS, WORKERS, worker_key
 from tenure.coordinator.lease import Identity
 from tenure.coordinator.membership import (
@@ -19,6 +21,7 @@ from tenure.coordinator.membership import (
     OwnRecord,
     Roster,
 )
+from tenure.election.rank import MAX_STEPS
 from tenure.election.records import MAX_RECORD_BYTES, Member, Members, Worker, decode, encode
 from tenure.errors import StoreUnavailable, WorkerReplaced
 from tenure.store import Entry, NotModified, Outcome, Stored, Unknown, Version
@@ -486,6 +489,116 @@ async def test_bodies_are_read_a_bounded_number_at_a_time(scene: Scene) -> None:
     assert len((await roster.survey()).members) == MAX_BODIES_PER_SURVEY
     assert len(scene.store.gets()) == MAX_BODIES_PER_SURVEY
     assert len((await roster.survey()).members) == MAX_BODIES_PER_SURVEY + 51
+
+
+async def test_a_large_fleet_does_not_shrink_because_its_leader_is_new(scene: Scene) -> None:
+    """It reads every record anew, some at a time; whom the list names stays a member until then, if it is alive."""
+    ada = scene.own("ada")
+    await beat(ada)
+    fleet = MAX_BODIES_PER_SURVEY + 50
+    for number in range(fleet):
+        worker = Worker(write_id="w", worker_id=f"w{number:04}", uid=f"u{number}", ordinal=1, priority=number)
+        await scene.store.put(worker_key(worker.worker_id), encode(worker))
+    told = [Member(f"w{number:04}", f"u{number}", number) for number in range(fleet)]
+    restarted = Member("w0240", "an earlier start", 7)
+    dead, nameless = Member("w9999", "dead"), Member("\ud7ff" * 200, "nobody")
+    roster = scene.roster(ada)
+    roster.begin_anew((*told[:240], restarted, *told[241:-1], dead, nameless))
+    everybody = (Member("ada", "ada-001"), *told)
+    scene.store.requests.clear()
+    first = (await roster.survey()).members
+    assert first == tuple(restarted if member == told[240] else member for member in everybody[:-1])
+    assert (await roster.survey()).members == everybody
+    assert len(scene.store.gets()) == fleet + 1
+
+
+# Whose turn it is
+
+
+async def plant(scene: Scene, count: int, **fields: Any) -> list[Member]:
+    members = []
+    for number in range(count):
+        worker = Worker(write_id="w", worker_id=f"w{number:04}", uid=f"u{number}", ordinal=1, **fields)
+        await scene.store.put(worker_key(worker.worker_id), encode(worker))
+        members.append(Member(worker.worker_id, worker.uid, worker.priority, worker.eligible))
+    return members
+
+
+async def place_of(
+    scene: Scene, own: OwnRecord, listed: list[Member], but: str | None = None, priority: int = 0
+) -> int:
+    await beat(own)
+    scene.store.requests.clear()
+    who = own.who  # type: ignore[attr-defined]
+    me = Member(who.worker_id, who.uid, priority)
+    return await scene.roster(own).place(me, tuple(listed), but=but, most=5)
+
+
+@pytest.mark.req("EL-3")
+async def test_the_place_in_rank_is_found_in_the_leaders_list(scene: Scene) -> None:
+    listed = await plant(scene, 1000)
+    for name, place in (("w0003x", 4), ("zoe", 5), ("ada", 0)):
+        own = scene.own(name)
+        assert await place_of(scene, own, listed) == place
+        assert scene.store.gets() == []
+        await own.remove()
+
+
+@pytest.mark.req("EL-3")
+async def test_whom_the_leader_did_not_list_is_read_until_enough_come_before(scene: Scene) -> None:
+    """Otherwise each of a thousand that start together would read two hundred records."""
+    await plant(scene, 1000)
+    assert await place_of(scene, scene.own("zoe"), []) == 5
+    assert len(scene.store.gets()) <= 8
+    listed = [Member(f"w{number:04}", f"u{number}") for number in range(2, 1000)]
+    assert await place_of(scene, scene.own("w0001x"), listed) == 2
+    assert scene.store.gets() == [f"get {worker_key(name)}" for name in ("w0000", "w0001", "zoe")]  # whom it lacks
+
+
+async def test_who_comes_first_reads_a_bounded_number(scene: Scene) -> None:
+    await plant(scene, 1000)
+    assert await place_of(scene, scene.own("ada"), []) == 0
+    assert len(scene.store.gets()) == MAX_BODIES_PER_SURVEY
+
+
+@pytest.mark.req("EL-16")
+async def test_priority_and_eligibility_count_in_the_place(scene: Scene) -> None:
+    bosses = await plant(scene, 3, priority=2)
+    assert await place_of(scene, scene.own("ada"), bosses) == 3
+    assert await place_of(scene, scene.own("ada"), []) == 3
+    assert await place_of(scene, scene.own("boss", 2), [], priority=2) == 0
+    idle = await plant(scene, 3, eligible=False)
+    assert await place_of(scene, scene.own("zoe", 3), idle, priority=3) == 0
+
+
+async def test_neither_the_dead_nor_the_one_that_lapsed_come_before(scene: Scene) -> None:
+    listed = await plant(scene, 3)
+    assert await place_of(scene, scene.own("zoe"), listed, but="u1") == 2
+    scene.clock.advance(TIMEOUT + 2)
+    await plant(scene, 1)
+    assert await place_of(scene, scene.own("zoe"), listed) == 1
+
+
+@pytest.mark.req("EL-3")
+@pytest.mark.parametrize(("before", "asks"), [(49, True), (50, False), (1000, False)])
+async def test_who_surely_comes_last_asks_nobody(scene: Scene, before: int, asks: bool) -> None:
+    """All of a fleet want to know it at the same moment."""
+    listed = await plant(scene, before + 1)
+    who = Identity("zoe", "zoe-1")
+    fleet = Fleet(
+        *(scene.store, who, CoordinatorConfig(), scene.clock, numbered("zoe-w")), failed=lambda _: None, pulse=str
+    )
+    await fleet.beat(leading=False, epoch=1, healthy=True)
+    fleet.members = tuple(listed)
+    scene.store.requests.clear()
+    assert await fleet.place("u0") == MAX_STEPS
+    assert scene.store.requests == ([f"list {WORKERS}"] if asks else [])
+
+
+async def test_a_record_too_large_to_be_one_has_no_place(scene: Scene) -> None:
+    await scene.store.put(worker_key("aaa"), b"x" * (MAX_RECORD_BYTES + 1))
+    assert await place_of(scene, scene.own("ben"), []) == 0
+    assert scene.store.gets() == []
 
 
 FOREIGN = {

@@ -193,3 +193,18 @@ def test_snapshots_from_another_thread_agree_with_themselves() -> None:
     done.set()
     watcher.join()
     assert torn == []
+
+
+@pytest.mark.req("MT-4", "MT-6")
+def test_histograms_have_the_sums_that_a_scraper_needs() -> None:
+    metrics = Metrics(2, start_time=0.0)
+    for latency in (0.005, 0.006, 0.3, 31.0):
+        metrics.heartbeat(latency, 1.0)
+    metrics.election(0.2)
+    metrics.election(0.4)
+    now = look(metrics)
+    assert now.election_duration_sum == pytest.approx(0.6)
+    assert now.heartbeat_duration_sum == pytest.approx(31.311)
+    assert sum(now.heartbeat_duration_histogram.values()) == now.heartbeat_count == 4
+    counted = {bound: count for bound, count in now.heartbeat_duration_histogram.items() if count}
+    assert counted == {"0.005": 1, "0.01": 1, "0.5": 1, "+Inf": 1}

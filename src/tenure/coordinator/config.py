@@ -34,7 +34,7 @@ _DAY = 24 * _HOUR
 _SHORTEST_INTERVAL = 0.01  # a loop that turns faster than this is a mistake, and an expensive one
 _MAX_WORKER_ID = 128
 _MAX_ENCODED_WORKER_ID = MAX_SEGMENT_BYTES - len("worker=.json")
-_MAX_PRIORITY = 1_000_000
+MAX_PRIORITY = 1_000_000
 _MAX_COUNT = 1_000_000
 _MAX_DRIFT = 0.1
 _RANKED_STEPS = 5  # the k-th candidate waits min(k, 5) x takeover_delay
@@ -193,7 +193,7 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
         _check_count("healthy_after", self.healthy_after)
         _check_count("metrics_buffer_size", self.metrics_buffer_size, least=10)
         _check_count("event_buffer_size", self.event_buffer_size)
-        _check_count("priority", self.priority, least=-_MAX_PRIORITY, most=_MAX_PRIORITY)
+        _check_count("priority", self.priority, least=-MAX_PRIORITY, most=MAX_PRIORITY)
         if self.worker_id is not None:
             _check_worker_id(self.worker_id)
         if self.health_check is not None and not callable(self.health_check):

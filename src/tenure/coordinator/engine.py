@@ -43,6 +43,7 @@ from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Grant, Held, Identity, LeaseDesk, Spoilt, Taken
 from tenure.coordinator.metrics import Metrics
 from tenure.coordinator.overrun import Hooks, OverrunWatch, all_returned, pending
+from tenure.coordinator.pulse import write_pulse
 from tenure.election.decide import (
     BeginDrain,
     Confirm,
@@ -65,19 +66,21 @@ from tenure.election.decide import (
     turn_delay,
 )
 from tenure.election.holding import Holding
-from tenure.election.rank import MAX_STEPS, position, steps
+from tenure.election.rank import MAX_STEPS
 from tenure.election.records import Damage, Member, Refusal, State, TooNew, time_of_day
 from tenure.election.sight import Absent, Sight
 from tenure.entropy import NewId, Random
-from tenure.errors import ClockSkewed, StoreError, WorkerReplaced
+from tenure.errors import BodyTooLarge, ClockSkewed, StoreError, WorkerReplaced
 from tenure.store import Store, Version
 from tenure.store.limited import TimeLimited
+from tenure.store.metered import Usage
 
 _log = logging.getLogger("tenure.coordinator")
 
 _LONGEST_REST = 3600.0
-_HOLDER_RESTS = 0.25
-"""Timers stand still while a machine sleeps: a leader that wakes up must notice soon that its term is over."""
+_HOLDER_RESTS = (0.25, 1.0)
+"""Timers stand still while a machine sleeps: a leader that wakes up must notice soon that its term is over. It rests
+for a fifth of the time that hooks have to wind up in, within these seconds."""
 
 RunHealthCheck = Callable[[], Awaitable[bool]]
 
@@ -90,6 +93,7 @@ def rules_of(config: CoordinatorConfig, longest_lease: float) -> Rules:
         margin=config.takeover_margin,
         longest_lease=longest_lease,
         takeover_delay=config.takeover_delay,
+        looks_every=config.heartbeat_interval,
         renew_retry=min(max(1.0, config.heartbeat_interval / 12), config.request_timeout_seconds / 2),
         min_mandate=config.min_epoch_duration,
         max_mandate=config.max_epoch_duration,
@@ -114,6 +118,7 @@ class Engine:
         draw_id: NewId,
         bus: EventBus,
         metrics: Metrics,
+        usage: Callable[[], Usage] | None = None,
         run_health_check: RunHealthCheck | None = None,
         cold_start: ColdStartPlan | None = None,
         exit_process: Callable[[int], None] = os._exit,
@@ -130,9 +135,12 @@ class Engine:
         self._run_health_check = run_health_check
         self._cold_start = ColdStart(cold_start) if cold_start is not None else None
         self.rules = rules_of(config, longest_lease)
+        least, most = _HOLDER_RESTS
+        self._holder_rests = min(most, max(least, (self.rules.lasts - self.rules.leads_for) / 5))
         limited = TimeLimited(namespace_store(store, namespace), config.request_timeout_seconds, config.lease_timeout)
         self.desk = LeaseDesk(limited, who, self.rules, clock, draw_id)
-        self.fleet = Fleet(limited, who, config, clock, draw_id, failed=self._failed)
+        self.fleet = Fleet(limited, who, config, clock, draw_id, failed=self._failed, pulse=self._pulse)
+        self._usage = usage
         self.breaker = CircuitBreaker(config.circuit_breaker)
         self.contention = ContentionDetector(namespace, config.heartbeat_interval, config.contention)
         self._health = HealthGate(config.unhealthy_after, config.healthy_after, known=run_health_check is None)
@@ -149,6 +157,7 @@ class Engine:
         self._renewal_changes: dict[str, object] = {}
         self._announced: tuple[str | None, int] = (None, 0)
         self._reported_damage: tuple[Version | None, str] | None = None
+        self._told_too_large: str | None = None
         self._told_members: tuple[Member, ...] = ()
         # Running
         self._poke = asyncio.Event()
@@ -425,7 +434,7 @@ class Engine:
         if self._tenure is None and 0 < ready < limit:
             limit = ready
         elif self._tenure is not None:
-            limit = min(limit, _HOLDER_RESTS)
+            limit = min(limit, self._holder_rests)
         # A hair late rather than early: an early look would find that it is not time yet, and rest again.
         alarm = asyncio.get_running_loop().call_later(max(limit, 0.0) + 0.001, self._poke.set)
         try:
@@ -437,7 +446,12 @@ class Engine:
     # As a follower
 
     async def _watch(self) -> None:
-        sight = await self.desk.read()
+        try:
+            sight = await self.desk.read()
+        except BodyTooLarge as error:
+            # Too large to be kept, so it is not rebuilt over either: whoever put it there has to move it away.
+            self._report_damage(None, str(error))
+            raise
         found = sight.found
         if isinstance(found, State):
             self._reported_damage = None
@@ -460,16 +474,15 @@ class Engine:
             delay = turn_delay(self.rules, sight, 0, self._random.random())
             self._turn = Turn(sight.mark, delay, self._clock.read())
             return
+        lapsed = sight.found.uid if isinstance(sight.found, State) else None
         try:
-            survey = await self.fleet.survey()
+            place = await self.fleet.place(lapsed)
         except StoreError as error:
             # Whose turn it is decides only who goes first: without a listing, chance does.
             self._failed(error)
             delay = turn_delay(self.rules, sight, 0, self._random.random() * MAX_STEPS)
             self._turn = Turn(sight.mark, delay, self._clock.read())
             return
-        lapsed = sight.found.uid if isinstance(sight.found, State) else None
-        place = steps(position([m for m in survey.members if m.uid != lapsed], self._who.uid))
         jitter = self._random.random() / 4 if place else 0.0
         self._turn = Turn(sight.mark, turn_delay(self.rules, sight, place, jitter), self._clock.read())
 
@@ -530,7 +543,8 @@ class Engine:
         self.fleet.begin_to_lead()
         self._metrics.election(now.leader_elapsed(self._election_began or now))
         self._election_began = None
-        _log.info("%s leads %r, epoch %d", self._who.worker_id, self._namespace, lead.epoch)
+        facts = self._facts("leading", epoch=lead.epoch)
+        _log.info("%s leads %r, epoch %d", self._who.worker_id, self._namespace, lead.epoch, extra=facts)
         self._announce(self._who.worker_id, lead.epoch)
         self._bus.emit(CoordinatorPromoted(self._who.worker_id, lead.epoch, now.wall_ns / 1e9))
         self._advance_cold_start(now)
@@ -691,7 +705,8 @@ class Engine:
         self._signal()
 
     def _demoted(self, lead: Lead, reason: str) -> None:
-        _log.info("%s no longer leads %r, epoch %d: %s", self._who.worker_id, self._namespace, lead.epoch, reason)
+        who, facts = self._who.worker_id, self._facts("no-longer-leading", epoch=lead.epoch, reason=reason)
+        _log.info("%s no longer leads %r, epoch %d: %s", who, self._namespace, lead.epoch, reason, extra=facts)
         self._bus.emit(CoordinatorDemoted(self._who.worker_id, lead.epoch, reason))
 
     # Heartbeats
@@ -729,6 +744,11 @@ class Engine:
         self._metrics.heartbeat(took, now.wall_ns / 1e9)
         contention = self.contention.observe(took, now)
         if contention is not None:
+            _log.warning(
+                "a heartbeat of %r took %.1f s, and they come every %g s",
+                *(self._namespace, took, contention.expected),
+                extra=self._facts("contention", seconds=took),
+            )
             self._bus.emit(contention)
         if lease_good and members_good:
             if allowed:
@@ -736,7 +756,11 @@ class Engine:
             self._bus.emit(WorkerHeartbeat(self._who.worker_id, now.wall_ns / 1e9))
         elif self.breaker.failed(now):
             count = self.breaker.status().failure_count
-            _log.warning("the store failed %d heartbeats of %r in a row: it gets a rest", count, self._namespace)
+            _log.warning(
+                "the store failed %d heartbeats of %r in a row: it gets a rest",
+                *(count, self._namespace),
+                extra=self._facts("circuit-breaker-open", failures=count),
+            )
             self._bus.emit(CircuitBreakerOpen(self._namespace, count))
         if self.breaker.status().state != before:
             self._poke.set()  # it may let us stand now
@@ -791,17 +815,30 @@ class Engine:
             if version is not None:
                 self._renewal_changes["members_version"] = version
 
+    def _pulse(self) -> str:
+        usage = self._usage() if self._usage is not None else None
+        return write_pulse(
+            self._metrics.latencies(),
+            requests=usage.total if usage is not None else 0,
+            usd=usage.usd if usage is not None else 0.0,
+            seconds=usage.seconds if usage is not None else 0.0,
+            errors=self._metrics.store_errors,
+            breaker=self.breaker.status().state,
+        )
+
     def _tell_members(self) -> None:
         members = self.fleet.members
         if members != self._told_members:
             self._told_members = members
+            if not self._bus.is_heard:
+                return  # a list of thousands is not sorted for nobody
             self._bus.emit(WorkersUpdated(self._namespace, tuple(sorted(member.worker_id for member in members))))
 
     def _was_replaced(self, replaced: WorkerReplaced) -> None:
         if self._replaced is not None:
             return
         self._replaced = replaced
-        _log.warning("%s", replaced)
+        _log.warning("%s", replaced, extra=self._facts("worker-replaced"))
         self._bus.emit(WorkerWasReplaced(self._namespace, self._who.worker_id))
         self._poke.set()
 
@@ -832,19 +869,26 @@ class Engine:
         if (leader, epoch) == self._announced or epoch < known:
             return
         self._announced = (leader, epoch)
+        if (leader or previous) != self._who.worker_id:  # our own terms are told of anyway
+            facts = self._facts("leader-changed", leader=leader, previous=previous)
+            _log.info("%s leads %r, as seen here, epoch %d", leader or "nobody", self._namespace, epoch, extra=facts)
         self._bus.emit(LeaderChanged(self._namespace, previous, leader, epoch))
         self._signal()
         if leader is None:
             return
         self._metrics.leader_changed()
+        if not self._bus.is_heard:
+            return
         workers = tuple(sorted(member.worker_id for member in self.fleet.members))
         self._bus.emit(CoordinatorElected(leader, epoch, workers))
 
-    def _report_damage(self, sight: Sight, reason: str) -> None:
-        if self._reported_damage == (sight.version, reason):
+    def _report_damage(self, sight: Sight | None, reason: str) -> None:
+        mark = (sight.version if sight is not None else None, reason)
+        if self._reported_damage == mark:
             return
-        self._reported_damage = (sight.version, reason)
-        _log.warning("the lease of %r is damaged: %s", self._namespace, reason)
+        self._reported_damage = mark
+        facts = self._facts("lease-damaged", reason=reason)
+        _log.warning("the lease of %r is damaged: %s", self._namespace, reason, extra=facts)
         self._bus.emit(LeaseDamaged(self._namespace, reason))
 
     def _failed(self, error: StoreError) -> None:
@@ -852,8 +896,16 @@ class Engine:
         if isinstance(error, ClockSkewed):
             _log.warning("%s", error)
             self._bus.emit(ClockSkew(self._namespace, str(error)))
+        elif isinstance(error, BodyTooLarge) and str(error) != self._told_too_large:
+            self._told_too_large = str(error)  # it fails every heartbeat until somebody acts: said once
+            _log.warning("%r: %s", self._namespace, error)
         else:
             _log.debug("%r: %s", self._namespace, error)
+
+    def _facts(self, event: str, **more: object) -> dict[str, object]:
+        """For what is logged: fields that tools can search for."""
+        known = {"namespace": self._namespace, "worker": self._who.worker_id, "epoch": self._announced[1]}
+        return {"event": event, **known, **more}
 
     def _update(self, **changes: object) -> None:
         """Change what is known of our term. Whoever is not the lease loop itself pokes it then."""

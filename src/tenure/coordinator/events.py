@@ -351,6 +351,11 @@ class EventBus:
             self._listeners = (*self._listeners, tap)
         return tap
 
+    @property
+    def is_heard(self) -> bool:
+        """Does anybody listen? What is costly to tell need not be made up if not."""
+        return bool(self._listeners)
+
     def emit(self, event: NamedEvent) -> None:
         """Hand `event` to everybody who listens. Returns at once; their code runs later, elsewhere."""
         if self._closed:

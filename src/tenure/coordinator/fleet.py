@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from tenure.clock import Clock, Reading
 from tenure.coordinator.config import CoordinatorConfig
-from tenure.coordinator.layout import worker_key
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
-from tenure.coordinator.membership import MemberList, OwnRecord, Roster, StampedBeat, Survey
-from tenure.election.rank import position, ranked, successor
+from tenure.coordinator.membership import MemberList, OwnRecord, Roster, StampedBeat, by_key
+from tenure.election.rank import MAX_STEPS, first, precedes, ranked, successor
 from tenure.election.records import Member
 from tenure.entropy import NewId
 from tenure.errors import StoreError
@@ -18,6 +17,8 @@ from tenure.store import Store
 
 _MAX_SUCCESSORS_ASKED = 3
 _RIVAL_ASKED_EVERY = 12  # heartbeats
+_SURELY_LAST = 50
+"""Of so many before us some live, whoever went down with the leader: our turn comes last, and nobody need be asked."""
 
 
 class Fleet:
@@ -32,12 +33,15 @@ class Fleet:
         draw_id: NewId,
         *,
         failed: Callable[[StoreError], None],
+        pulse: Callable[[], str],
     ) -> None:
         self._who = who
         self._priority = config.priority
         self._failed = failed
         self._own = OwnRecord(
-            store, who, config.priority, config.worker_timeout, clock, draw_id, eligible=config.eligible
+            *(store, who, config.priority, config.worker_timeout, clock, draw_id),
+            eligible=config.eligible,
+            pulse=pulse,
         )
         self._roster = Roster(store, self._own, who, config.worker_timeout, clock)
         self._list = MemberList(store, draw_id)
@@ -72,9 +76,13 @@ class Fleet:
         self.members = self._list.members
         return True
 
-    async def survey(self) -> Survey:
-        """Who lives, by a listing."""
-        return await self._roster.survey()
+    async def place(self, lapsed_uid: str | None) -> int:
+        """How many come before us, now that the lease of `lapsed_uid` is over: as many as matter at most."""
+        own = Member(self._who.worker_id, self._who.uid, self._priority)
+        # All of a fleet ask at once: in a large one, a listing each would be more than a store takes.
+        if sum(member.uid != lapsed_uid and precedes(member, own) for member in self.members) >= _SURELY_LAST:
+            return MAX_STEPS
+        return await self._roster.place(own, self.members, but=lapsed_uid, most=MAX_STEPS)
 
     def is_heir_of(self, holder_uid: str) -> bool:
         """Are we next in rank?"""
@@ -88,14 +96,14 @@ class Fleet:
 
     def begin_to_lead(self) -> None:
         self._list.forget()
-        self._roster.forget_bodies()
+        self._roster.begin_anew(self.members)
 
     async def count(self) -> int:
         """Find the members by a listing. Gives how many of those known before timed out; old records are removed."""
         self._surveys += 1
         survey = await self._roster.survey()
         # Whoever left politely has removed its record; only those whose record grew old have timed out.
-        gone = {member.worker_id for member in self.members if worker_key(member.worker_id) in survey.gone}
+        gone = by_key(self.members).keys() & survey.gone if survey.gone else ()
         await self._roster.remove(survey.forgotten)
         self.members = survey.members
         return len(gone)
@@ -105,9 +113,8 @@ class Fleet:
 
         Asked of the record itself, once a candidate appears. By rank alone only if mandates are handed over.
         """
-        place = position(self.members, self._who.uid)
-        best = next(iter(ranked(self.members)), None)
-        if best is None or place == 0 or best.uid == self._who.uid:
+        best = first(self.members)
+        if best is None or best.uid == self._who.uid:
             return None, None
         outranks = best.priority > self._priority
         if outranks or hand_over:

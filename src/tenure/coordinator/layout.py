@@ -16,12 +16,18 @@ RESERVED = "plugin="
 """Keys of a database that begin so are tenure's own."""
 MAX_NAMESPACE_CHARACTERS = 64
 MAX_WORKER_ID_CHARACTERS = 128
+_MAX_SHOWN = 80
 
 
 def check_name(field: str, name: str, limit: int) -> str:
     if not isinstance(name, str) or not name or len(name) > limit or not name.isprintable():
-        raise ConfigError(f"{field} is {name!r}: give 1 to {limit} printable characters")
+        raise ConfigError(f"{field} is {_shown(name)}: give 1 to {limit} printable characters")
     return name
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 def folder_of(namespace: str) -> str:
@@ -48,6 +54,11 @@ def epoch_of(key: str) -> int | None:
 
 def worker_key(worker_id: str) -> str:
     return f"{WORKERS}worker={encode_name(worker_id)}.json"
+
+
+def is_worker_key(key: str) -> bool:
+    """Has it the form of a worker record's? What lies beside those was put there by other tools."""
+    return key.startswith(f"{WORKERS}worker=") and key.endswith(".json") and "/" not in key[len(WORKERS) :]
 
 
 def is_key_of(worker_id: str, key: str) -> bool:

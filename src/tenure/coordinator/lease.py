@@ -27,7 +27,7 @@ from tenure.election.records import (
 )
 from tenure.election.sight import Absent, Found, Known, Sight, judge, observe
 from tenure.entropy import NewId
-from tenure.errors import NotFound, StoreError
+from tenure.errors import BodyTooLarge, NotFound, StoreError
 from tenure.store import Applied, Attempt, Outcome, Remembers, Store, Stored, Unknown, Version, commit
 
 MAX_REMEMBERED_WRITES = 32
@@ -225,7 +225,10 @@ class LeaseDesk:
 
     async def _is_anothers(self, state: State) -> bool:
         """Does the record of its epoch name another grant? Then that one may lead, and be granted more time."""
-        stored = await self._store.get(term_key(state.epoch))
+        try:
+            stored = await self._store.get(term_key(state.epoch))
+        except BodyTooLarge:
+            return False  # as with any other record that cannot be read: nobody can have led by it
         assert isinstance(stored, Stored)
         term = decode(stored.body, Term)
         if not isinstance(term, Term) or term.unconfirmed or term.grant_id == state.grant_id:

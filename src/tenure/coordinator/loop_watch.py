@@ -10,8 +10,12 @@ from tenure.clock import Clock, Reading
 
 _log = logging.getLogger("tenure.coordinator")
 
-PING_SECONDS = 0.25
+PING_SECONDS = 1.0
+"""Each wakes two threads, for as long as a process lives: seldom enough to be cheap."""
+_ASKED_AGAIN_SECONDS = 0.25
+"""While one stays unanswered."""
 REPORTED_AFTER_SECONDS = 1.0
+_PINGS_PER_LIMIT = 4
 
 
 class LoopWatch:
@@ -52,8 +56,10 @@ class LoopWatch:
 
     async def _await_answer(self, sent: Reading) -> None:
         next_report = REPORTED_AFTER_SECONDS if self._limit is None else min(REPORTED_AFTER_SECONDS, self._limit)
+        pause = PING_SECONDS if self._limit is None else min(PING_SECONDS, self._limit / _PINGS_PER_LIMIT)
         while True:
-            await self._clock.sleep(PING_SECONDS)
+            await self._clock.sleep(pause)
+            pause = min(pause, _ASKED_AGAIN_SECONDS)
             if self._answered or self._loop.is_closed():
                 self._recovered()
                 return

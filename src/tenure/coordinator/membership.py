@@ -7,14 +7,16 @@ record in the same listing, never with a clock of ours.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 import msgspec
 
 from tenure.clock import Clock, Reading
-from tenure.coordinator.layout import MEMBERS, WORKERS, is_key_of, worker_key
+from tenure.coordinator.layout import MEMBERS, WORKERS, is_key_of, is_worker_key, worker_key
 from tenure.coordinator.lease import Identity
+from tenure.election.rank import precedes
 from tenure.election.records import (
     MAX_MEMBERS_BYTES,
     MAX_RECORD_BYTES,
@@ -27,12 +29,14 @@ from tenure.election.records import (
     time_of_day,
 )
 from tenure.entropy import NewId
-from tenure.errors import NotFound, StoreError, StoreUnavailable, WorkerReplaced
+from tenure.errors import BodyTooLarge, InvalidKey, NotFound, StoreError, StoreUnavailable, WorkerReplaced
 from tenure.store import Applied, Entry, Outcome, Rejected, Store, Stored, Unknown, Version
 
 MAX_BODIES_PER_SURVEY = 200
 MAX_REMOVALS_PER_SURVEY = 100
 _AT_ONCE = 16
+_FIRST_AT_ONCE = 8
+"""More than a candidate has to find before it to know that its turn comes last."""
 _TRIES = 3
 _PADS = 8
 _PAD_BYTES = 16  # more than all that changes while a process lives
@@ -53,9 +57,12 @@ class OwnRecord:
         draw_id: NewId,
         *,
         eligible: bool = True,
+        pulse: Callable[[], str] = str,
     ) -> None:
+        """`pulse` gives a line that never changes its length."""
         self._store = store
         self._who = who
+        self._pulse = pulse
         self._priority = priority
         self._eligible = eligible
         self._timeout = timeout
@@ -115,6 +122,7 @@ class OwnRecord:
             priority=self._priority,
             eligible=self._eligible,
             healthy=healthy,
+            pulse=self._pulse(),
             pad="." * (_PAD_BYTES * (self._ordinal % _PADS)),
         )
 
@@ -202,14 +210,58 @@ class Roster:
         self._who = who
         self._timeout = timeout
         self._clock = clock
-        self._bodies: dict[str, tuple[int, Worker | None]] = {}  # by key: size in the listing, and the record
+        # By key: the record's size in the listing, and whom it names.
+        self._bodies: dict[str, tuple[int, Member | None]] = {}
+        self._told_of: dict[str, Member] = {}  # by key: whom a former leader had found there
         self.stamped: StampedBeat | None = None
         """The newest."""
 
     async def survey(self) -> Survey:
         """Raises `StoreError`, also if our own record is not in the listing: nothing could be judged by it."""
+        live, age = await self._listing()
+        await self._read_bodies(live)
+        limit = self._limit
+        return Survey(
+            members=tuple(member for key in sorted(live) if (member := self._member_at(key)) is not None),
+            gone=tuple(sorted(age.keys() - live.keys())),
+            forgotten=tuple(sorted(key for key in age if age[key] > 2 * limit and key != self._own.key)),
+        )
+
+    async def place(self, own: Member, listed: tuple[Member, ...], *, but: str | None, most: int) -> int:
+        """How many live workers come before `own` in rank, counted up to `most`; the one with the uid `but` is none.
+
+        Whom the last leader listed is taken for what it said of him: when a lease lapses, all of a fleet ask this at
+        once, and if each read the record of each, thousands would send more than a store takes. Others' records are
+        read, in the order of their names, until enough come before us; most of a fleet is done after a few.
+        """
+        live, _ = await self._listing()
+        self._forget_all_but(live)
+        told = by_key(listed)
+        unread = [key for key in self._unread(live) if key != self._own.key]
+        known = {key: self._member_at(key) for key in live.keys() - unread} | {
+            key: told[key] for key in unread if key in told
+        }
+        before = sum(self._comes_before(member, own, but) for member in known.values())
+        left, at_once = [key for key in unread if key not in told][:MAX_BODIES_PER_SURVEY], _FIRST_AT_ONCE
+        while left and before < most:
+            batch, left, at_once = left[:at_once], left[at_once:], _AT_ONCE
+            await self._read(batch, live)
+            before += sum(self._comes_before(self._member_at(key), own, but) for key in batch)
+        return min(before, most)
+
+    @staticmethod
+    def _comes_before(member: Member | None, own: Member, but: str | None) -> bool:
+        return member is not None and member.uid not in (own.uid, but) and precedes(member, own)
+
+    @property
+    def _limit(self) -> float:
+        return self._timeout + _LISTED_TO_THE_SECOND
+
+    async def _listing(self) -> tuple[dict[str, Entry], dict[str, float]]:
+        """The records that are fresh, and the age of all in seconds."""
         sending = self._own.sending
-        entries = {entry.key: entry async for entry in self._store.list(WORKERS)}
+        # Other tools' files are nobody's records: they are neither counted nor removed, however many there are.
+        entries = {entry.key: entry async for entry in self._store.list(WORKERS) if is_worker_key(entry.key)}
         now = self._clock.read()
         own = entries.get(self._own.key)
         if own is not None and sending is not None and sending is self._own.sending:
@@ -219,18 +271,9 @@ class Roster:
             raise StoreUnavailable("our own worker record is not in the listing yet")
         since = now.follower_elapsed(written)
         age = {key: (own.modified - entry.modified).total_seconds() + since for key, entry in entries.items()}
-        limit = self._timeout + _LISTED_TO_THE_SECOND
+        limit = self._limit
         live = {key: entry for key, entry in entries.items() if age[key] <= limit or key == self._own.key}
-        await self._read_bodies(live)
-        return Survey(
-            members=tuple(
-                Member(body.worker_id, body.uid, body.priority, body.eligible)
-                for key in sorted(live)
-                if (body := self._bodies[key][1] if key in self._bodies else None) is not None
-            ),
-            gone=tuple(sorted(entries.keys() - live.keys())),
-            forgotten=tuple(sorted(key for key in entries if age[key] > 2 * limit and key != self._own.key)),
-        )
+        return live, age
 
     async def remove(self, keys: tuple[str, ...]) -> None:
         """A worker that was only very late writes its record again: it finds it absent, and says so."""
@@ -242,26 +285,46 @@ class Roster:
         body = await self._body(worker_key(member.worker_id))
         return body if body is not None and body.uid == member.uid else None
 
-    def forget_bodies(self) -> None:
-        """A worker that restarts under its old id may have another priority."""
+    def begin_anew(self, members: tuple[Member, ...] = ()) -> None:
+        """Read every record again: a worker that restarts under its old id may have another priority.
+
+        Reading takes several surveys of a large fleet. Until a record was read, whoever is alive there is taken for the
+        one that `members` names: a fleet does not shrink in everybody's eyes because its leader is new.
+        """
         self._bodies.clear()
+        self._told_of = by_key(members)
+
+    def _member_at(self, key: str) -> Member | None:
+        return self._bodies[key][1] if key in self._bodies else self._told_of.get(key)
 
     async def _read_bodies(self, live: Mapping[str, Entry]) -> None:
         """Once per registration: a record's size tells one start from the next, and healthy from not (`Worker.pad`)."""
-        for key in [key for key in self._bodies if key not in live]:
-            del self._bodies[key]
-        unread = [
+        self._forget_all_but(live)
+        unread = self._unread(live)[:MAX_BODIES_PER_SURVEY]
+        for start in range(0, len(unread), _AT_ONCE):
+            await self._read(unread[start : start + _AT_ONCE], live)
+
+    def _forget_all_but(self, live: Mapping[str, Entry]) -> None:
+        for known in (self._bodies, self._told_of):
+            for key in known.keys() - live.keys():
+                del known[key]
+
+    def _unread(self, live: Mapping[str, Entry]) -> list[str]:
+        """Those of a size at which they were not read yet, in the order of their names."""
+        return [
             key
             for key, entry in sorted(live.items())
             if entry.size <= MAX_RECORD_BYTES and (key not in self._bodies or self._bodies[key][0] != entry.size)
-        ][:MAX_BODIES_PER_SURVEY]
-        for start in range(0, len(unread), _AT_ONCE):
-            batch = unread[start : start + _AT_ONCE]
-            # All are awaited, also if one fails: nobody would hear what became of the others.
-            for key, body in zip(batch, await asyncio.gather(*map(self._try_body, batch)), strict=True):
-                if isinstance(body, StoreError):
-                    raise body
-                self._bodies[key] = (live[key].size, body)
+        ]
+
+    async def _read(self, keys: list[str], live: Mapping[str, Entry]) -> None:
+        # All are awaited, also if one fails: nobody would hear what became of the others.
+        for key, body in zip(keys, await asyncio.gather(*map(self._try_body, keys)), strict=True):
+            if isinstance(body, StoreError):
+                raise body
+            named = None if body is None else Member(body.worker_id, body.uid, body.priority, body.eligible)
+            self._bodies[key] = (live[key].size, named)
+            self._told_of.pop(key, None)
 
     async def _try_body(self, key: str) -> Worker | StoreError | None:
         try:
@@ -297,7 +360,7 @@ class MemberList:
         self.version = version
         try:
             stored = await self._store.get(MEMBERS)
-        except NotFound:
+        except (NotFound, BodyTooLarge):
             return False
         except StoreError:
             self.version = -1
@@ -337,12 +400,23 @@ class MemberList:
         except NotFound:
             self._stored, self._looked = None, True
             return True
+        except BodyTooLarge:
+            return False  # not ours, and not read: nobody writes over it
         assert isinstance(stored, Stored)
         record = decode(stored.body, Members, MAX_MEMBERS_BYTES)
         if isinstance(record, TooNew) or (isinstance(record, Members) and record.epoch > epoch):
             return False
         self._stored, self._looked = stored.version, True
         return True
+
+
+def by_key(members: Iterable[Member]) -> dict[str, Member]:
+    """A list of members comes from the bucket: a name that no key can hold is nobody's."""
+    found = {}
+    for member in members:
+        with contextlib.suppress(InvalidKey):
+            found[worker_key(member.worker_id)] = member
+    return found
 
 
 def _ordinal_in(body: bytes) -> int:

@@ -15,7 +15,10 @@ ENOUGH_HEARTBEATS = 10
 """With fewer, percentiles would say more about chance than about the store."""
 ELECTION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds in seconds, each included; what is longer counts as `+Inf`."""
+HEARTBEAT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Likewise, of heartbeats."""
 _BUCKET_LABELS = (*(f"{bound:g}" for bound in ELECTION_BUCKETS), "+Inf")
+_HEARTBEAT_LABELS = (*(f"{bound:g}" for bound in HEARTBEAT_BUCKETS), "+Inf")
 _MAX_ERROR_CHARACTERS = 500
 
 
@@ -46,6 +49,21 @@ class CoordinatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
     store_errors: int
     """Times that the store gave no usable answer."""
     last_error: str | None
+    election_duration_sum: float = 0.0
+    """Of all elections: with the histogram, what a scraper takes means and rates from."""
+    heartbeat_duration_histogram: Mapping[str, int] = {}
+    """Of all heartbeats since the start, as `election_duration_histogram` ..."""
+    heartbeat_duration_sum: float = 0.0
+    """... and how long they took together."""
+
+
+class Latencies(msgspec.Struct, frozen=True):
+    """Of heartbeats, in seconds. Percentiles are `None` while there are too few."""
+
+    last: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
 
 
 class Metrics:
@@ -55,6 +73,9 @@ class Metrics:
         self._lock = threading.Lock()
         self._latencies = array("d", bytes(8 * buffer_size))  # a ring: heartbeat n is at n modulo its length
         self._elections_by_bucket = array("Q", bytes(8 * len(_BUCKET_LABELS)))
+        self._election_seconds = 0.0
+        self._heartbeats_by_bucket = array("Q", bytes(8 * len(_HEARTBEAT_LABELS)))
+        self._heartbeat_seconds = 0.0
         self._start_time = start_time
         self._last_heartbeat_time: float | None = None
         self._heartbeats = 0
@@ -72,6 +93,8 @@ class Metrics:
         with self._lock:
             self._latencies[self._heartbeats % len(self._latencies)] = latency
             self._heartbeats += 1
+            self._heartbeats_by_bucket[bisect_left(HEARTBEAT_BUCKETS, latency)] += 1
+            self._heartbeat_seconds += latency
             self._last_heartbeat_time = wall
 
     def election(self, duration: float) -> None:
@@ -79,6 +102,7 @@ class Metrics:
         with self._lock:
             self._elections += 1
             self._election_duration = duration
+            self._election_seconds += duration
             self._elections_by_bucket[bisect_left(ELECTION_BUCKETS, duration)] += 1
 
     def leader_changed(self) -> None:
@@ -103,6 +127,20 @@ class Metrics:
         with self._lock:
             self._store_errors += 1
             self._last_error = error[:_MAX_ERROR_CHARACTERS]
+
+    @property
+    def store_errors(self) -> int:
+        return self._store_errors
+
+    def latencies(self) -> Latencies:
+        with self._lock:
+            if not self._heartbeats:
+                return Latencies()
+            last = self._latencies[(self._heartbeats - 1) % len(self._latencies)]
+            if self._heartbeats < ENOUGH_HEARTBEATS:
+                return Latencies(last)
+            ordered = sorted(self._latencies[: self._heartbeats])
+            return Latencies(last, *(_percentile(ordered, each) for each in (50, 95, 99)))
 
     def snapshot(self, *, breaker: CircuitBreakerStatus, contention_events: int) -> CoordinatorMetrics:
         """Everything as of now; what the breaker and the contention detector count is theirs to say."""
@@ -130,6 +168,9 @@ class Metrics:
                 latency_note=None if has_enough else _too_few(self._heartbeats),
                 store_errors=self._store_errors,
                 last_error=self._last_error,
+                election_duration_sum=self._election_seconds,
+                heartbeat_duration_histogram=dict(zip(_HEARTBEAT_LABELS, self._heartbeats_by_bucket, strict=True)),
+                heartbeat_duration_sum=self._heartbeat_seconds,
             )
 
 

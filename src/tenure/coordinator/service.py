@@ -50,6 +50,7 @@ from tenure.entropy import NewId, Random, new_id
 from tenure.errors import ConfigError, CoordinationError, ForkedProcess, RequestRefused, WorkerReplaced
 from tenure.store import Store
 from tenure.store.limited import TimeLimited
+from tenure.store.metered import Usage
 
 _log = logging.getLogger("tenure.coordinator")
 
@@ -70,7 +71,9 @@ class GlobalCoordinatorService:
         random: Random | None = None,
         draw_id: NewId = new_id,
         exit_process: Callable[[int], None] = os._exit,
+        usage: Callable[[], Usage] | None = None,
     ) -> None:
+        """`usage` tells what this process asked of the store, for its line in the register; called on any thread."""
         folder_of(namespace)  # refuses a name that cannot be one
         self.config = config if config is not None else CoordinatorConfig()
         self.config.check_provider(store.info.provider)
@@ -79,6 +82,7 @@ class GlobalCoordinatorService:
         self._clock = clock
         self._random = random if random is not None else Random()
         self._draw_id = draw_id
+        self._usage = usage
         started = clock.read()
         self.worker_id = self.config.worker_id or f"worker-{started.wall_ns // 1_000_000}-{draw_id()[:8]}"
         self._bus = EventBus(self.config.event_buffer_size, _log)
@@ -159,6 +163,16 @@ class GlobalCoordinatorService:
         return sorted(member.worker_id for member in members)
 
     @property
+    def leader_seen(self) -> str | None:
+        """Who led when the lease was last looked at."""
+        return self._engine.leader[0] if self._engine is not None else None
+
+    @property
+    def workers_seen(self) -> int:
+        """How many were alive, as last observed; 0 in election-only mode."""
+        return len(self._engine.fleet.members) if self._engine is not None else 0
+
+    @property
     def stamped_beat(self) -> StampedBeat | None:
         """For plugins: a heartbeat of this process and the store's time for it. Leaders have a new one each beat."""
         return self._engine.fleet.stamped_beat if self._engine is not None else None
@@ -220,6 +234,7 @@ class GlobalCoordinatorService:
                 draw_id=self._draw_id,
                 bus=self._bus,
                 metrics=self._metrics,
+                usage=self._usage,
                 run_health_check=self._run_health_check if self.config.health_check is not None else None,
                 cold_start=self._cold_start,
                 exit_process=self._exit_process,

@@ -36,6 +36,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     margin: float
     longest_lease: float
     takeover_delay: float
+    looks_every: float = 0.0
+    """How often a follower that is not the next in rank looks at the lease."""
     renew_retry: float
     min_mandate: float
     max_mandate: float
@@ -259,10 +261,16 @@ def _stand(sight: Sight) -> Stand:
 
 def turn_delay(rules: Rules, sight: Sight, steps: int, jitter: float) -> float:
     """How long the candidate with `steps` others before it waits. A lease that was given away is its successor's
-    first, so everyone else comes one step later (E-5). `jitter` is a share of a step, well below one."""
+    first, so everyone else comes one step later (E-5). `jitter` is a share of a step, well below one.
+
+    Who is next in rank watches closely, and sees at once that the lease is given away. Whoever was chosen by hand may
+    be any worker, and has to have had time to look.
+    """
     found = sight.found
-    has_heir = isinstance(found, State) and found.released and found.successor is not None
-    return rules.takeover_delay * (steps + jitter + (1 if has_heir else 0))
+    delay = rules.takeover_delay * (steps + jitter)
+    if isinstance(found, State) and found.released and found.successor is not None:
+        delay += rules.takeover_delay + (rules.looks_every if found.pinned else 0.0)
+    return delay
 
 
 # As the holder

@@ -17,16 +17,17 @@ def ranked(members: Iterable[Member], *, lapsed_uid: str | None = None) -> list[
     return sorted(candidates, key=lambda member: (member.uid == lapsed_uid, -member.priority, member.worker_id))
 
 
-def position(members: Iterable[Member], uid: str, *, lapsed_uid: str | None = None) -> int:
-    """How many come before `uid`; everyone, if it is not among them."""
-    order = ranked(members, lapsed_uid=lapsed_uid)
-    return next((index for index, member in enumerate(order) if member.uid == uid), len(order))
+def first(members: Iterable[Member]) -> Member | None:
+    """The first of `ranked`, in one pass: leaders ask at each heartbeat, of fleets of any size."""
+    candidates = (member for member in members if member.eligible)
+    return min(candidates, key=lambda member: (-member.priority, member.worker_id), default=None)
 
 
-def steps(place: int) -> int:
-    return min(place, MAX_STEPS)
+def precedes(member: Member, other: Member) -> bool:
+    """Does `member` come before `other`, if it may lead?"""
+    return member.eligible and (-member.priority, member.worker_id) < (-other.priority, other.worker_id)
 
 
 def successor(members: Iterable[Member], holder_uid: str) -> Member | None:
     """Who is next when the holder leaves."""
-    return next((member for member in ranked(members) if member.uid != holder_uid), None)
+    return first(member for member in members if member.uid != holder_uid)

@@ -124,6 +124,8 @@ class Worker(Record, frozen=True, kw_only=True, rename="camel"):
     healthy: bool = True
     eligible: bool = True
     """False: a member that never stands for election."""
+    pulse: Text = ""
+    """How it is, for people: see `tenure.coordinator.pulse`. Always of one length."""
     pad: Text = ""
     """Differs in length from one start to the next: a listing shows sizes, so the leader sees that a process with the
     same id is a new one without reading every record at every heartbeat."""

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import msgspec
+
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.config import Hosting
 from tenure.coordinator.lock.contest import Contest, elapsed_pause
@@ -30,6 +32,13 @@ COURTESY_SECONDS = 0.05
 """For so long after a release this process does not take the same lock again: others poll, and would starve."""
 _MAX_REMEMBERED_LOCKS = 10_000
 """A process that tries more locks than this in turn does not find out which of their holders died."""
+
+
+class LockCensus(msgspec.Struct, frozen=True):
+    """How many locks one process holds, and how many of its tasks wait for one."""
+
+    held: int
+    waiting: int
 
 
 class LockKeeper:
@@ -68,6 +77,10 @@ class LockKeeper:
             return
         runner.tell(self._closing.set)
         await runner.ended()
+
+    def census(self) -> LockCensus:
+        """From any thread."""
+        return LockCensus(len(self.tenancies), len(self._contests))
 
     # For locks: from the caller's loop
 
