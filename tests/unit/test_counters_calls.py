@@ -210,6 +210,24 @@ async def test_what_was_folded_before_its_caller_knew_is_remembered_for_the_last
     await waiting.consolidated(Receipt(uid, 18, 0), "r18", 0.5)
 
 
+@pytest.mark.req("EC-1")
+@pytest.mark.parametrize("duplicates", [0, 1])
+async def test_a_state_that_does_not_know_the_batch_yet_says_nothing_about_it(duplicates: int) -> None:
+    """The state is read (after a gap, or for an `op_id` that was seen before) while the entry that folds the batch is
+    heard of: that the state has nothing to apply does not mean that the record holds it. (Simulated seed 900429.)"""
+    desk = Desk()
+    waiting = calls.Calls(desk.store, desk.producer, ledger=QUICK, clock=Time())
+    uid = f"{desk.producer.owner}-1"
+    caller = asyncio.create_task(waiting.consolidated(Receipt(uid, 1, 0), "home", 0.3))
+    await asyncio.sleep(0)
+    work = Work(rows={"views": {"home": [1, 1]}}, duplicates=duplicates)
+    events = msgspec.Raw(msgspec.json.encode(work))
+    waiting._read(LogEntry(write_id="w", seq=7, epoch=1, time_ms=0, folded={uid: [1]}, events=events))
+    await waiting._learn()  # finds a store in which nothing was ever folded
+    with pytest.raises(RequestNotAnswered, match="will be counted"):
+        await caller
+
+
 # What may be given
 
 

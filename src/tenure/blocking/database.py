@@ -119,6 +119,11 @@ class Database:
         self._check_process()
         portal.close()
 
+    @property
+    def underlying(self) -> database.Database:
+        """The one that works on the loop behind this one, for what looks in from outside: `tenure.telemetry`."""
+        return self._database
+
     def usage(self) -> Usage:
         """Requests, bytes and USD that went through this database since it was connected."""
         self._connected().check()

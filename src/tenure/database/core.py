@@ -21,12 +21,13 @@ from tenure.coordinator.fenced import FencedValue, read
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lock import DistributedLock
-from tenure.coordinator.lock.keeper import LockKeeper
+from tenure.coordinator.lock.keeper import LockCensus, LockKeeper
 from tenure.coordinator.lock.lock import DEFAULT_TTL
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database.resource import Resource
 from tenure.database.storage import PluginStorage
 from tenure.database.time import StoreTime
+from tenure.database.tracing import Tracer, Tracing
 from tenure.entropy import NewId, Random, new_id
 from tenure.errors import ConfigConflict, ConfigError, TenureError
 from tenure.store import Metered, Store, Usage, open_store
@@ -89,6 +90,9 @@ class Database:
         self._time: StoreTime | None = None
         self._connecting = asyncio.Lock()
         self._closing = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where it was connected, and its plugins live."""
+        self.tracing = Tracing()
         if worker_id is not None:
             CoordinatorConfig(worker_id=worker_id)  # refuses an id that cannot be one, before anything is opened
 
@@ -99,7 +103,11 @@ class Database:
         """Open the store. Raises a `StoreError` that says what to do."""
         async with self._connecting:
             if self._store is None:
-                self._store = Metered(await self._opening)
+                store = Metered(await self._opening, clock=self.clock)
+                self.loop = asyncio.get_running_loop()
+                if self.tracing.tracer is not None:
+                    store.wrap(self.tracing.tracer.store)
+                self._store = store
         return self
 
     async def disconnect(self) -> None:
@@ -168,9 +176,11 @@ class Database:
             chosen = chosen.replace(worker_id=self.worker_id)
         # No await since the look-up: two calls at once cannot both get here.
         made = GlobalCoordinatorService(
-            store, namespace, chosen, clock=self.clock, random=self.random, draw_id=self.draw_id
+            store, namespace, chosen, clock=self.clock, random=self.random, draw_id=self.draw_id, usage=store.usage
         )
         self._coordinators[namespace] = made
+        if self.tracing.tracer is not None:
+            self.tracing.tracer.coordinator(made)
         return made
 
     async def use_plugin(self, plugin: AnyPlugin, name: str | None = None) -> AnyPlugin:
@@ -277,6 +287,27 @@ class Database:
     def plugins(self) -> dict[tuple[str, str], Plugin]:
         """By kind and name."""
         return dict(self._plugins)
+
+    @property
+    def coordinators(self) -> dict[str, GlobalCoordinatorService]:
+        """By namespace: those that this process has asked for."""
+        return dict(self._coordinators)
+
+    @property
+    def locks(self) -> LockCensus:
+        """How many locks this process holds, and waits for."""
+        keeper = self._keeper
+        return keeper.census() if keeper is not None else LockCensus(0, 0)
+
+    def trace(self, tracer: Tracer) -> None:
+        """Have everything that can be followed told to `tracer` from now on; see `tenure.telemetry.otel`."""
+        if self.tracing.tracer is not None:
+            raise ConfigError(f"{self!r} is traced already: end that first")
+        self.tracing.tracer = tracer
+        if self._store is not None:
+            self._store.wrap(tracer.store)
+        for coordinator in self._coordinators.values():
+            tracer.coordinator(coordinator)
 
     def _check_same(self, existing: GlobalCoordinatorService, config: CoordinatorConfig | None) -> None:
         if config is None:

@@ -71,6 +71,7 @@ def parse_inbox_key(key: str) -> InboxName | None:
 
 
 def parse_number(key: str) -> int | None:
-    """The number of a log entry or snapshot."""
+    """The number of a log entry or snapshot; `None` for what no leader has put there."""
     match = _NUMBERED.fullmatch(key)
-    return int(match[1]) if match is not None else None
+    number = int(match[1]) if match is not None else 0
+    return number if 1 <= number <= MAX_SEQ else None

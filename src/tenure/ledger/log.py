@@ -10,7 +10,7 @@ import msgspec
 from tenure.clock import Clock
 from tenure.election.records import Damage, TooNew, encode
 from tenure.entropy import NewId
-from tenure.errors import LeadershipLost, LedgerDamaged, NotFound, SchemaTooNew
+from tenure.errors import BodyTooLarge, LeadershipLost, LedgerDamaged, NotFound, SchemaTooNew
 from tenure.ledger.layout import LOG, SNAPSHOTS, log_key, parse_number
 from tenure.ledger.records import LogEntry, decode_entry
 from tenure.store import Applied, Attempt, Rejected, Remembers, Store, Stored, commit, settle
@@ -43,8 +43,14 @@ async def read_entry(store: Store, seq: int) -> LogEntry | None:
         stored = await store.get(log_key(seq))
     except NotFound:
         return None
+    except BodyTooLarge as error:
+        raise _too_large(error) from None
     assert isinstance(stored, Stored)
     return _checked(stored.body, seq)
+
+
+def _too_large(error: BodyTooLarge) -> LedgerDamaged:
+    return LedgerDamaged(f"{error}; nothing is decided until then")
 
 
 def _checked(body: bytes, seq: int) -> LogEntry:
@@ -91,6 +97,8 @@ async def append(
         within=lead.remaining(),
     )
     while not isinstance(settled.outcome, Applied | Rejected):
+        if isinstance(settled.outcome.error, BodyTooLarge):
+            raise _too_large(settled.outcome.error)  # asked again, it would be the same
         lead.ensure()
         await clock.sleep(_PAUSE)
         lead.ensure()
@@ -120,7 +128,7 @@ async def append(
 def _write_ids(body: bytes) -> Collection[str]:
     try:
         return (msgspec.json.decode(body, type=_WriteId).write_id,)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
 
 

@@ -134,7 +134,7 @@ class LedgerState:
         """Become the state of a snapshot, or say what is wrong with it."""
         try:
             frame = msgspec.json.decode(chunks[0], type=_Frame)
-        except (IndexError, msgspec.DecodeError) as error:
+        except (IndexError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return Damage(f"unreadable: {str(error)[:200]}")
         if frame.machine > self.machine.version:
             raise LedgerHalted(

@@ -144,6 +144,11 @@ class Producer:
         return self._self.uid if self._self is not None else None
 
     @property
+    def waiting(self) -> int:
+        """Calls whose batch is not sent yet."""
+        return len(self._waiting)
+
+    @property
     def is_full(self) -> bool:
         return (
             len(self._waiting) >= self._config.waiting

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from tenure.election.records import Count, Damage, Epoch, Id, Record, Text, TooNew, decode
+from tenure.errors import LedgerHalted
 from tenure.ledger.config import MAX_CHUNKS, MAX_ENTRY_BYTES
 from tenure.ledger.layout import MAX_SEQ
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
+T = TypeVar("T")
 NOTHING = msgspec.Raw(b"null")
 MAX_NAMESPACE = 200
 
@@ -63,6 +66,15 @@ class LogEntry(Record, frozen=True, kw_only=True, rename="camel", tag_field="ten
         """`events`, if there are any."""
         events = bytes(self.events)
         return None if events == b"null" else events
+
+    def decided_as(self, decode: Callable[[bytes], T]) -> T | None:
+        """The same, as the plugin writes it. Raises `LedgerHalted` if it is something else."""
+        if (events := self.decided) is None:
+            return None
+        try:
+            return decode(events)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise LedgerHalted(f"what entry {self.seq} decides cannot be read: {str(error)[:200]}") from None
 
 
 class Chunk(msgspec.Struct, frozen=True, rename="camel"):

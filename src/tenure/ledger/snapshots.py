@@ -16,7 +16,7 @@ import msgspec
 from tenure.clock import Clock, Reading
 from tenure.election.records import encode
 from tenure.entropy import NewId
-from tenure.errors import LedgerDamaged, NotFound, StoreError
+from tenure.errors import BodyTooLarge, InvalidKey, LedgerDamaged, NotFound, StoreError
 from tenure.ledger.config import LedgerConfig
 from tenure.ledger.layout import CHUNKS, LOG, SNAPSHOTS, log_key, parse_number, snapshot_key
 from tenure.ledger.machine import LedgerState
@@ -66,8 +66,8 @@ async def read_snapshot(store: Store, seq: int) -> Found | str:
                 return found.body
 
         chunks = await all_of(fetch(chunk) for chunk in manifest.chunks)
-    except NotFound as missing:
-        return str(missing)
+    except (NotFound, BodyTooLarge, InvalidKey) as error:
+        return str(error)  # none of these passes by itself: there may be a sound one that is older
     for chunk, body in zip(manifest.chunks, chunks, strict=True):
         if checksum(body) != chunk.sha256:
             return f"{chunk.key} is not what was written"
@@ -76,8 +76,7 @@ async def read_snapshot(store: Store, seq: int) -> Found | str:
 
 async def snapshot_numbers(store: Store) -> list[int]:
     """Of all that a listing shows, in order."""
-    numbers = [parse_number(entry.key) async for entry in store.list(SNAPSHOTS)]
-    return [number for number in numbers if number is not None]
+    return [number async for entry in store.list(SNAPSHOTS) if (number := parse_number(entry.key)) is not None]
 
 
 async def restore_newest(store: Store, state: LedgerState, at_least: int) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.metrics import Latencies
+from tenure.coordinator.pulse import write_pulse
 from tenure.election.records import State, Worker, encode
 from tenure.errors import ConfigError
 from tenure.store.providers import BYTES_PER_GB, FREE, PRICES, USD_PER_GB_MONTH, USD_PER_KMS_REQUEST
@@ -48,6 +50,7 @@ WORKER_BYTES = len(
             registered_at=_TIME,
             last_heartbeat=_TIME,
             epoch=10,
+            pulse=write_pulse(Latencies(), 0, 0.0, 0.0, 0, "closed"),  # of one length, whatever it says
             pad="." * 16,
         )
     )

@@ -57,7 +57,7 @@ FLEETS = {
                 for reason in ("renew-deadline", "taken", "damaged", "stopped", "step-down", "unhealthy")
             ),
         ),
-        crash_points=("renew", "stand", "confirm", "settle", "release", "read", "beat", "survey"),
+        crash_points=("renew", "stand", "confirm", "settle", "release", "read", "beat", "_listing"),
     ),
     "queue": Fleet(
         run=run_queue_seed,

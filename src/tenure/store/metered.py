@@ -5,11 +5,13 @@ Counted is what we send. A client that retries reads on its own may send more; a
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 
+from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.errors import NotFound, StoreError
 from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Version, name_of
 from tenure.store.protocol import Store, StoreInfo
@@ -24,6 +26,8 @@ class Usage(msgspec.Struct, frozen=True):
     bytes_sent: int
     bytes_received: int
     usd: float
+    seconds: float = 0.0
+    """Since the meter was made."""
 
     @property
     def total(self) -> int:
@@ -31,8 +35,13 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Metered:
-    def __init__(self, inner: Store, prices: Prices | None = None) -> None:
+    """Counts on any thread: a coordinator uses the store on one of its own. `usage` may be asked on any other."""
+
+    def __init__(self, inner: Store, prices: Prices | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._inner = inner
+        self._clock = clock
+        self._began = clock.read()
+        self._lock = threading.Lock()
         provider = inner.info.provider
         self._prices = prices if prices is not None else PRICES.get(provider, FREE)
         self._keys_per_listing = KEYS_PER_LISTING.get(provider, 1000)
@@ -45,13 +54,20 @@ class Metered:
     def info(self) -> StoreInfo:
         return self._inner.info
 
+    def wrap(self, around: Callable[[Store], Store]) -> None:
+        """From the next request on, have everything that is counted here go through `around(store)`."""
+        self._inner = around(self._inner)
+
     def usage(self) -> Usage:
         """A snapshot of the counts since this meter was made."""
+        with self._lock:
+            counts = sorted(self._requests.items())
+            sent, received = self._bytes_sent, self._bytes_received
         requests: dict[str, dict[str, int]] = {}
-        for (verb, outcome), count in sorted(self._requests.items()):
+        for (verb, outcome), count in counts:
             requests.setdefault(verb, {})[outcome] = count
-        usd = sum(self._prices.of(verb) * count for (verb, _), count in self._requests.items())
-        return Usage(requests, self._bytes_sent, self._bytes_received, usd)
+        usd = sum(self._prices.of(verb) * count for (verb, _), count in counts)
+        return Usage(requests, sent, received, usd, self._clock.read().leader_elapsed(self._began))
 
     async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
         try:
@@ -63,20 +79,18 @@ class Metered:
             self._count("get", "error")
             raise
         if isinstance(found, Stored):
-            self._bytes_received += len(found.body)
-            self._count("get", "ok")
+            self._count("get", "ok", received=len(found.body))
         else:
             self._count("get", "not-modified")
         return found
 
     async def put(self, key: str, body: bytes) -> Version:
-        self._bytes_sent += len(body)
         try:
             version = await self._inner.put(key, body)
         except StoreError:
-            self._count("put", "error")
+            self._count("put", "error", sent=len(body))
             raise
-        self._count("put", "ok")
+        self._count("put", "ok", sent=len(body))
         return version
 
     async def create(self, key: str, body: bytes) -> Outcome:
@@ -117,9 +131,11 @@ class Metered:
         await self._inner.aclose()
 
     def _conditional(self, verb: str, body: bytes, outcome: Outcome) -> Outcome:
-        self._bytes_sent += len(body)
-        self._count(verb, name_of(outcome))
+        self._count(verb, name_of(outcome), sent=len(body))
         return outcome
 
-    def _count(self, verb: str, outcome: str, requests: int = 1) -> None:
-        self._requests[verb, outcome] += requests
+    def _count(self, verb: str, outcome: str, requests: int = 1, *, sent: int = 0, received: int = 0) -> None:
+        with self._lock:
+            self._requests[verb, outcome] += requests
+            self._bytes_sent += sent
+            self._bytes_received += received

@@ -26,5 +26,5 @@ def scratch_ids(body: bytes) -> tuple[str, ...]:
     """The id of the write that made `body`, for `settle`."""
     try:
         return (msgspec.json.decode(body, type=ScratchRecord).write_id,)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()

@@ -37,6 +37,7 @@ SECRET_OPTIONS = frozenset(
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,221}")
 _FLAGS = frozenset({"shared", "virtual_hosted"})
 _HIDDEN = "***"
+_LONGEST_HINT = 200
 
 # Signatures and tokens as they occur in what servers and client libraries say.
 _SECRET_PARAMETER = re.compile(
@@ -190,7 +191,7 @@ def _prefix(url: str, path: str) -> str:
 
 
 def _looks_like_path(url: str) -> bool:
-    return "://" not in url and bool(url.strip())
+    return "://" not in url and bool(url.strip()) and len(url) <= _LONGEST_HINT
 
 
 def _without_user(url: str) -> str:

@@ -1,8 +1,8 @@
 """Simulated time for your own tests, and for tenure's.
 
-clock = SimulatedClock()
-clock.advance(15.0)     # everything asleep until then wakes up
-clock.suspend(3600.0)   # the laptop lid: only clocks that count suspend move
+    clock = SimulatedClock()
+    clock.advance(15.0)     # everything asleep until then wakes up
+    clock.suspend(3600.0)   # the laptop lid: only clocks that count suspend move
 
 `World`, `Host` and `SimulatedBucket` go further: many processes, each with an event loop and clocks of its own, on a
 network that misbehaves, replayed exactly from a seed.

@@ -121,8 +121,8 @@ def _keys_at_once() -> list[Patch]:
 def _deadline_from_sight() -> list[Patch]:
     heed = QueueWorker._heed
 
-    def late(self: QueueWorker, entry: LogEntry, base: Any) -> None:
-        heed(self, entry, self.clock.read())
+    def late(self: QueueWorker, published: Any, base: Any) -> None:
+        heed(self, published, self.clock.read())
 
     return [(QueueWorker, "_heed", late)]
 

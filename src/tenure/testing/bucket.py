@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from tenure.errors import NotFound, ServerError, StoreError, StoreUnavailable
-from tenure.store.guard import check_body, check_conditional_delete
+from tenure.store.guard import check_body, check_conditional_delete, check_size
 from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.protocol import MAX_BODY_BYTES, StoreInfo
@@ -229,6 +229,8 @@ class SimulatedStore:
         answer: Stored | NotModified | StoreError = await self._send("get", key, self._bucket._get, (key, unless))
         if isinstance(answer, StoreError):
             raise answer
+        if isinstance(answer, Stored) and len(answer.body) > MAX_BODY_BYTES:
+            check_size(key, len(answer.body))
         return answer
 
     async def put(self, key: str, body: bytes) -> Version:

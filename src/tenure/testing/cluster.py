@@ -11,7 +11,7 @@ with World(seed) as world:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from tenure.coordinator.config import CoordinatorConfig, Hosting
@@ -171,9 +171,11 @@ class SimulatedCluster:
         return self.folder + name
 
 
-def _names() -> itertools.chain[str]:
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    return itertools.chain(letters, (first + second for first in letters for second in letters))
+def _names() -> Iterator[str]:
+    """Of one letter, then of two, and so on, without end."""
+    for length in itertools.count(1):
+        for letters in itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=length):
+            yield "".join(letters)
 
 
 async def _quietly(request: Coroutine[Any, Any, Any]) -> None:

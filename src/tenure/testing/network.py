@@ -162,15 +162,19 @@ class Network:
         self._compile()
 
     def _link(self, host: str) -> Link:
-        if host not in self._links:
-            self._links[host] = Link()
-            self._compile()
-        return self._links[host]
+        link = self._links.get(host)
+        if link is None:
+            link = self._links[host] = Link()
+            self._compile_one(host, link)
+        return link
 
     def _compile(self) -> None:
         for host, link in self._links.items():
-            link.dark = "outage" if self._outage else "cut" if self._cut.get(host) else ""
-            link.compile(self._own.get(host, self._conditions), self._latency_factor)
+            self._compile_one(host, link)
+
+    def _compile_one(self, host: str, link: Link) -> None:
+        link.dark = "outage" if self._outage else "cut" if self._cut.get(host) else ""
+        link.compile(self._own.get(host, self._conditions), self._latency_factor)
 
 
 def _name(host: Host | str) -> str:

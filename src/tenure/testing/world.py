@@ -112,6 +112,7 @@ class World:
 
     def close(self) -> None:
         """End every process, quietly, and complete `errors`."""
+        self._queue.clear()  # nothing comes due any more, and each burial would look through all of it
         for host in self.hosts.values():
             host._bury_for_good()
 

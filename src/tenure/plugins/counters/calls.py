@@ -68,7 +68,7 @@ class Calls:
         try:
             async with asyncio.timeout(timeout):
                 if not await wait.future:
-                    await self._looked_up(id)
+                    await self._looked_up(id, wait.folded_at)
         except TimeoutError:
             raise RequestNotAnswered(
                 f"what was given to {id!r} is written down and will be counted, and is not in its record after "
@@ -78,15 +78,16 @@ class Calls:
             _without(self._unfolded, batch, wait)
             _without(self._unapplied, id, wait)
 
-    async def _looked_up(self, id: str) -> None:
+    async def _looked_up(self, id: str, folded_at: int) -> None:
         """An `op_id` had been counted before: what its first call gave may wait, and only the state tells."""
         through: int | None = None
         while True:
             with contextlib.suppress(TenureError):  # it is looked at again
                 state = await read_counters(self._store)
-                through = state.seq if through is None else through
-                if machine_of(state).is_consolidated(through, id):
-                    return
+                if state.seq >= folded_at:
+                    through = state.seq if through is None else through
+                    if machine_of(state).is_consolidated(through, id):
+                        return
             await self._clock.sleep(_LOOK_AGAIN)
 
     async def ask(self, request: Request, timeout: float) -> Answer:
@@ -124,8 +125,7 @@ class Calls:
     # What the log says
 
     def _read(self, entry: LogEntry) -> None:
-        events = entry.decided
-        work = decode_work(events) if events is not None else None
+        work = entry.decided_as(decode_work)
         if work is not None:
             for id, through in work.applied.items():
                 self._is_applied(id, through)
@@ -180,6 +180,8 @@ class Calls:
         for id, waits in self._unapplied.items():
             offers = machine.unapplied(id)
             for wait in waits:
+                if wait.folded_at > state.seq:
+                    continue  # an entry was heard of while the state was read, and that one does not know it
                 if not offers:
                     _done(wait)
                 elif not wait.folded_at:

@@ -41,6 +41,7 @@ from tenure.plugins.counters.calls import Calls
 from tenure.plugins.counters.cell import Cell
 from tenure.plugins.counters.consistent import consistent_totals
 from tenure.plugins.counters.fields import fields_from
+from tenure.plugins.counters.glance import CountersGlance, glance_of
 from tenure.plugins.counters.group import Collector
 from tenure.plugins.counters.leading import CountersLeading
 from tenure.plugins.counters.looking import (
@@ -193,7 +194,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
             raise self._not_started()
         check_id(id)
         if op_id is not None:
-            _check_op_id(op_id)  # before a group is opened: what is refused writes nothing
+            check_op_id("op_id", op_id)  # before a group is opened: what is refused writes nothing
         if (self.settings.mode if mode is None else word_of("mode", mode, Mode)) is Mode.SYNC:
             await self._give_and_wait(collector, how, id, field, counter, amount, op_id, seconds("timeout", timeout))
             return
@@ -306,6 +307,13 @@ class EventualConsistencyPlugin(LedgerPlugin):
     def idle_requests_per_hour(self) -> float:
         """What this process spends on looking for amounts that are not there; `idle_budget` bounds it."""
         return self._meter.per_hour()
+
+    def glance(self) -> CountersGlance | None:
+        """What this process knows without a request; `None`: it does not lead. Called on the plugin's loop."""
+        leading = self._leading
+        if not isinstance(leading, CountersLeading) or leading.clerk is None or leading.halted is not None:
+            return None
+        return glance_of(leading.clerk.machine, self._about_ms())
 
     # Asking the leader
 
@@ -430,9 +438,9 @@ class EventualConsistencyPlugin(LedgerPlugin):
         return self._view
 
 
-def _check_op_id(op_id: object) -> None:
+def check_op_id(field: str, op_id: object) -> None:
     if not isinstance(op_id, str) or not 1 <= len(op_id) <= MAX_OP_ID_CHARACTERS or not _is_whole(op_id):
-        raise ConfigError(f"op_id is {op_id!r:.80}: give a text of 1 to {MAX_OP_ID_CHARACTERS} characters")
+        raise ConfigError(f"{field} is {op_id!r:.80}: give a text of 1 to {MAX_OP_ID_CHARACTERS} characters")
 
 
 def _is_whole(text: str) -> bool:

@@ -1,6 +1,7 @@
 """What every plugin whose state is a ledger has in common: how it starts and stops, and how its leader works."""
 
 from tenure.plugins.ledgered.following import Following
+from tenure.plugins.ledgered.glance import LedgerGlance
 from tenure.plugins.ledgered.leading import Halted, LeadingBegan, LedgerLeading, either
 from tenure.plugins.ledgered.looking import Onlooker, look_up
 from tenure.plugins.ledgered.plugin import SHUTDOWN_TIMEOUT, ClockSkewed, LedgerPlugin, NotLed
@@ -12,6 +13,7 @@ __all__ = [
     "Following",
     "Halted",
     "LeadingBegan",
+    "LedgerGlance",
     "LedgerLeading",
     "LedgerPlugin",
     "LedgerView",

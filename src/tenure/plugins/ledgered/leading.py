@@ -9,12 +9,12 @@ from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
-from tenure.clock import Clock
+from tenure.clock import Clock, Reading
 from tenure.coordinator.events import NamedEvent
 from tenure.coordinator.lead import Lead
 from tenure.database.time import StoreTime
 from tenure.entropy import NewId
-from tenure.errors import LeadershipLost, LedgerError, StoreError
+from tenure.errors import LeadershipLost, LedgerError, SchemaTooNew, StoreError
 from tenure.ledger import Clerk, LedgerConfig, LedgerTerm, LogEntry, Tick
 from tenure.ledger.leader import Overtaken
 from tenure.store import Store
@@ -73,9 +73,13 @@ class LedgerLeading(Generic[C]):
         self.clerk: C | None = None
         self.term: LedgerTerm | None = None
         self.halted: str | None = None
+        self._told: str | None = None
+        """Why it halted, once that was told: it is tried again and again, and told once."""
         self._begun = self._finished = 0
         """Ticks, for who waits for one."""
         self._failures = 0
+        self.ticked: Reading | None = None
+        """When a tick last succeeded."""
 
     # To override
 
@@ -107,7 +111,7 @@ class LedgerLeading(Generic[C]):
                 failures += 1
                 self._log.warning("a %s waits for its store: %s", self.what, error)
                 await self._clock.sleep(min(LONGEST_PAUSE, 0.2 * 2.0 ** min(failures, 5)))
-            except LedgerError as error:
+            except (LedgerError, SchemaTooNew) as error:
                 await self._halt(str(error))
             except Exception as error:  # whatever it is, it must not end it for the rest of the term unseen
                 self._log.exception("a %s met something that nobody foresaw", self.what)
@@ -140,14 +144,19 @@ class LedgerLeading(Generic[C]):
             await self._clock.sleep(min(LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 6)))
             return None
         self._failures = 0
+        self._told = None
+        self.ticked = self._clock.read()
         if look:
             self._finished = begun
         return tick
 
     async def _halt(self, reason: str) -> None:
         self.halted = reason
-        self._log.error("a %s has halted, and is tried again in %g s: %s", self.what, HALTED_PAUSE, reason)
-        self._emit(Halted(reason))
+        level = logging.DEBUG if reason == self._told else logging.ERROR
+        self._log.log(level, "a %s has halted, and is tried again in %g s: %s", self.what, HALTED_PAUSE, reason)
+        if reason != self._told:
+            self._told = reason
+            self._emit(Halted(reason))
         await self._clock.sleep(HALTED_PAUSE)
 
     async def _lead_once(self) -> None:
@@ -164,7 +173,7 @@ class LedgerLeading(Generic[C]):
             namespace=self._lead.namespace,
         )
         entry = await term.begin()
-        self.clerk, self.halted = clerk, None
+        self.clerk, self.halted, self.ticked = clerk, None, self._clock.read()
         self._on_entry(entry)
         self.began(entry, clerk)
         await self.serve(term, clerk)

@@ -15,9 +15,11 @@ from tenure.coordinator.lead import Lead
 from tenure.coordinator.membership import StampedBeat
 from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.database.time import StoreTime
+from tenure.database.tracing import UNTRACED, Tracing
 from tenure.errors import ConfigError, TenureError
 from tenure.ledger import InboxName, LedgerConfig, LogEntry, Lot, Place, Producer, agreed_ledger, ledger_store
 from tenure.ledger.log import log_end, read_entry
+from tenure.plugins.ledgered.glance import LedgerGlance
 from tenure.plugins.ledgered.leading import LedgerLeading
 from tenure.store import Store
 
@@ -161,7 +163,30 @@ class LedgerPlugin(CoordinatorPlugin):
         leading = self._leading
         return leading is not None and leading.clerk is not None and leading.halted is None
 
+    def ledger_glance(self) -> LedgerGlance:
+        """What this process knows without a request. Called where the plugin lives: on its loop."""
+        leading, producer = self._leading, self._producer
+        ticked = leading.ticked if leading is not None else None
+        return LedgerGlance(
+            takes_part=self._takes_part,
+            leading=self.is_leading,
+            halted=leading is not None and leading.halted is not None,
+            tick_age=None if ticked is None else self._attached().clock.read().leader_elapsed(ticked),
+            waiting=producer.waiting if producer is not None else 0,
+            batches=producer.batches if producer is not None else 0,
+        )
+
     # Inside
+
+    @property
+    def _tracing(self) -> Tracing:
+        tracing = getattr(self._host, "tracing", UNTRACED)
+        return tracing if isinstance(tracing, Tracing) else UNTRACED
+
+    def _about_ms(self) -> int | None:
+        """Plugin time as far as it is known without a request; `None`: it was never asked for."""
+        skew = self._time.skew if self._time is not None else None
+        return None if skew is None else int((self._attached().clock.read().wall_ns / 1e9 - skew) * 1000)
 
     @property
     def _logger(self) -> logging.Logger:

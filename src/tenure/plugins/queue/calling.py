@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
 from collections.abc import Callable
@@ -18,10 +19,15 @@ class Caller:
         self._new_executor = new_executor
         self.executor = new_executor() if new_executor is not None else None
 
-    async def call(self, handler: Callable[[Any], Any], argument: Any) -> Any:
+    async def call(
+        self, handler: Callable[[Any], Any], argument: Any, context: contextvars.Context | None = None
+    ) -> Any:
+        """`context`: run it in this one, if it is run in a thread."""
         if self._blocking is Blocking.INLINE:
             return handler(argument)
-        call = functools.partial(called, handler, argument)
+        call: Callable[[], Any] = functools.partial(called, handler, argument)
+        if context is not None and self._blocking is Blocking.THREAD:
+            call = functools.partial(context.run, call)
         executor = self.executor
         try:
             result = await asyncio.get_running_loop().run_in_executor(executor, call)

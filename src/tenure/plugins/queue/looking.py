@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.errors import NotFound, StoreError
+from tenure.errors import BodyTooLarge, NotFound
 from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import INBOX, SEGMENTS
@@ -127,10 +127,8 @@ class Bodies:
             stored = await self._store.get(SEGMENTS + name)
             assert isinstance(stored, Stored)
             return Segment(stored.body)
-        except (NotFound, Unreadable, TooNew):
+        except (NotFound, BodyTooLarge, Unreadable, TooNew):
             return None
-        except StoreError:
-            raise
 
 
 def shown_body(held: Held | None) -> Any:
@@ -140,7 +138,7 @@ def shown_body(held: Held | None) -> Any:
     if not held.options.raw:
         try:
             return msgspec.json.decode(held.body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     return held.body.decode("utf-8", "backslashreplace")
 

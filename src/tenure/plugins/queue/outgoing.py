@@ -109,6 +109,15 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
 
 
+def with_headers(given: Mapping[str, str] | None, added: Mapping[str, str]) -> Mapping[str, str] | None:
+    """What the caller gives comes first: something is added only where that leaves room for it."""
+    if not added or (given is not None and not isinstance(given, Mapping)):
+        return given
+    fitting = {name: text for name, text in added.items() if len(text) <= MAX_HEADER_CHARACTERS}
+    together = {**fitting, **(given or {})}
+    return together if len(together) <= MAX_HEADERS else given
+
+
 def options_from(
     *,
     delay: float | timedelta = 0.0,

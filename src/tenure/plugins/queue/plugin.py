@@ -21,8 +21,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar, cast, overload
 
@@ -32,11 +33,12 @@ from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
-from tenure.errors import ConfigError, NotFound, StoreError
+from tenure.errors import BodyTooLarge, ConfigError, Damaged, NotFound, StoreError
 from tenure.ledger import InboxName, LedgerConfig, LedgerState, LogEntry, Lot, Place
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
 from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, LedgerPlugin
 from tenure.plugins.queue.agreed import agreed_settings
+from tenure.plugins.queue.glance import QueueGlance, led
 from tenure.plugins.queue.leading import RESULTS, Leading
 from tenure.plugins.queue.looking import (
     DeadLetter,
@@ -49,10 +51,17 @@ from tenure.plugins.queue.looking import (
 )
 from tenure.plugins.queue.message import BatchHandler, Handler, Message
 from tenure.plugins.queue.meter import IdleMeter
-from tenure.plugins.queue.outgoing import Outgoing, compose, encode_lots, encode_messages, options_from
+from tenure.plugins.queue.outgoing import (
+    Outgoing,
+    compose,
+    encode_lots,
+    encode_messages,
+    options_from,
+    with_headers,
+)
 from tenure.plugins.queue.records import parse_ref
 from tenure.plugins.queue.settings import MAX_CONCURRENCY, Blocking, QueueSettings, settings_from
-from tenure.plugins.queue.wire import MAX_REFS, Command
+from tenure.plugins.queue.wire import MAX_REFS, Command, Options
 from tenure.plugins.queue.worker import QueueWorker
 from tenure.store import Store, Stored
 
@@ -62,6 +71,7 @@ H = TypeVar("H", bound=Callable[..., Any])
 CHUNK = 2000
 """Messages of one `enqueue_many` that are encoded at a time."""
 MAX_PROCESSES = 61
+_UNFOLLOWED: AbstractContextManager[Mapping[str, str]] = nullcontext({})
 
 
 class S3QueuePlugin(LedgerPlugin):
@@ -131,18 +141,19 @@ class S3QueuePlugin(LedgerPlugin):
         Raises `WriteUnknown` if the store does not say whether it was written: with a `dedup_key` it can be enqueued
         again without harm.
         """
-        options = options_from(
-            delay=delay,
-            priority=priority,
-            dedup_key=dedup_key,
-            ordering_key=ordering_key,
-            max_attempts=max_attempts,
-            visibility_timeout=visibility_timeout,
-            headers=headers,
-        )
-        messages, size = encode_messages((body,), options, self.settings)
-        receipt = await self._sending().submit(messages, size, ordered=messages.ordered)
-        return f"{receipt.uid}-{receipt.number}-{messages.first}"
+        with self._followed(1) as added:
+            options = options_from(
+                delay=delay,
+                priority=priority,
+                dedup_key=dedup_key,
+                ordering_key=ordering_key,
+                max_attempts=max_attempts,
+                visibility_timeout=visibility_timeout,
+                headers=with_headers(headers, added),
+            )
+            messages, size = encode_messages((body,), options, self.settings)
+            receipt = await self._sending().submit(messages, size, ordered=messages.ordered)
+            return f"{receipt.uid}-{receipt.number}-{messages.first}"
 
     async def enqueue_many(
         self,
@@ -159,14 +170,18 @@ class S3QueuePlugin(LedgerPlugin):
 
         If it raises, some of them may have been added.
         """
-        shared = options_from(
-            delay=delay,
-            priority=priority,
-            ordering_key=ordering_key,
-            max_attempts=max_attempts,
-            visibility_timeout=visibility_timeout,
-            headers=headers,
-        )
+        with self._followed(len(bodies) if isinstance(bodies, Sized) else 0) as added:
+            shared = options_from(
+                delay=delay,
+                priority=priority,
+                ordering_key=ordering_key,
+                max_attempts=max_attempts,
+                visibility_timeout=visibility_timeout,
+                headers=with_headers(headers, added),
+            )
+            return await self._enqueue_all(bodies, shared, added)
+
+    async def _enqueue_all(self, bodies: Iterable[Any], shared: Options, added: Mapping[str, str]) -> list[str]:
         producer = self._sending()
         sent = []
         chunk: list[Any] = []
@@ -192,7 +207,7 @@ class S3QueuePlugin(LedgerPlugin):
                     ordering_key=body.ordering_key,
                     max_attempts=body.max_attempts,
                     visibility_timeout=body.visibility_timeout,
-                    headers=body.headers,
+                    headers=with_headers(body.headers, added),
                 )
             if chunk and (wanted is not options and (wanted != options or wanted.dedup)):
                 await flush()
@@ -342,6 +357,8 @@ class S3QueuePlugin(LedgerPlugin):
             except NotFound:
                 if host.clock.read().leader_elapsed(began) >= timeout:
                     raise TimeoutError(f"there is no result of {message_id!r} after {timeout:g} s") from None
+            except (BodyTooLarge, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise Damaged(f"what is kept as the result of {message_id!r} is none: {str(error)[:300]}") from None
             await host.clock.sleep(pause)
             pause = min(1.0, pause * 1.5)
 
@@ -349,6 +366,17 @@ class S3QueuePlugin(LedgerPlugin):
     def idle_requests_per_hour(self) -> float:
         """What this process spends on looking for work that is not there; `idle_budget` bounds it."""
         return self._meter.per_hour()
+
+    def glance(self) -> QueueGlance:
+        """What this process knows without a request. Called where the plugin lives: on its loop."""
+        leading, worker = self._leading, self._worker
+        machine = leading.machine if isinstance(leading, Leading) else None
+        return QueueGlance(
+            led=led(machine, self._about_ms()) if machine is not None else None,
+            worker=dict(worker.counts) if worker is not None else None,
+            holding=worker.holding if worker is not None else 0,
+            idle_requests_per_hour=self.idle_requests_per_hour,
+        )
 
     @property
     def worker(self) -> QueueWorker | None:
@@ -415,6 +443,11 @@ class S3QueuePlugin(LedgerPlugin):
 
     # Inside
 
+    def _followed(self, count: int) -> AbstractContextManager[Mapping[str, str]]:
+        """Headers for messages that are enqueued now, from whoever follows them; as a rule nobody does."""
+        tracer = self._tracing.tracer
+        return tracer.enqueueing(self.name, count) if tracer is not None else _UNFOLLOWED
+
     def _wrote(self, entry: LogEntry) -> None:
         super()._wrote(entry)
         if self._worker is not None:
@@ -463,6 +496,8 @@ class S3QueuePlugin(LedgerPlugin):
             decode=msgspec.json.Decoder(self._schema).decode if self._schema is not None else None,
             on_acked=self.acked,
             on_idle=self._meter.looked,
+            queue=self.name,
+            tracing=self._tracing,
             on_result=self._keep_result if self.settings.result_retention else None,
             **options,
         )

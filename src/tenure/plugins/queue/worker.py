@@ -8,6 +8,7 @@ the ticket yet: never later than the leader's. What it reports after that is `la
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 from tenure.clock import Clock, Reading
+from tenure.database.tracing import UNTRACED, Tracer, Tracing
 from tenure.errors import NotFound, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
 from tenure.plugins.ledgered import either
@@ -85,7 +87,10 @@ class QueueWorker:
         on_result: Callable[[Message, Any], Any] | None = None,
         on_acked: Callable[[Hand, Outcome], None] | None = None,
         on_idle: Callable[[], None] = lambda: None,
+        queue: str = "",
+        tracing: Tracing = UNTRACED,
     ) -> None:
+        """`queue`: what it is called by whoever follows what is handled."""
         self.store = store
         self.uid = producer.owner
         self.clock = clock
@@ -106,6 +111,8 @@ class QueueWorker:
         self._on_result = on_result
         self._on_acked = on_acked
         self._on_idle = on_idle
+        self._queue = queue
+        self._tracing = tracing
         called = handler if handler is not None else batch_handler
         assert called is not None
         self._plain = not is_async(called)
@@ -221,17 +228,19 @@ class QueueWorker:
             self._took(entry, base)
 
     def _took(self, entry: LogEntry, base: Reading) -> None:
+        published = entry.decided_as(_published.decode)  # first: one that is mended is read then
         self._producer.learn(entry.seq, base)
-        if self.tail.took(entry):
-            self._heed(entry, base)
+        if self.tail.took(entry) and published is not None:
+            self._heed(published, base)
 
     async def _follow(self) -> None:
         pause = self._settings.poll_interval
         failures = 0
+        told = ""
         while True:
             try:
                 found = await self._poll()
-                failures = 0
+                failures, told = 0, ""
             except StoreError as error:
                 failures += 1
                 self.counts["store_errors"] += 1
@@ -239,7 +248,9 @@ class QueueWorker:
                 await self.clock.sleep(min(5.0, 0.2 * 2.0 ** min(failures, 5)))
                 continue
             except TenureError as error:
-                _log.error("the log of a queue cannot be followed: %s", error)
+                level = logging.DEBUG if str(error) == told else logging.ERROR  # it is tried again, and told once
+                told = str(error)
+                _log.log(level, "the log of a queue cannot be followed: %s", error)
                 await self.clock.sleep(10.0)
                 continue
             self._polled = self.clock.read()
@@ -275,11 +286,7 @@ class QueueWorker:
         self._took(entry, base)
         return True
 
-    def _heed(self, entry: LogEntry, base: Reading) -> None:
-        events = entry.decided
-        if events is None:
-            return
-        published = _published.decode(events)
+    def _heed(self, published: Published, base: Reading) -> None:
         # `shift` gives a worker more time than it counts on: nothing to do.
         for settled in published.settled:
             hand = self._hands.get(settled.ticket)
@@ -468,8 +475,11 @@ class QueueWorker:
                         checked = None
                         continue
                 held.begun = True
+                tracer = self._tracing.tracer
                 try:
-                    if self._plain:
+                    if tracer is not None:
+                        result = await self._traced(tracer, handler, message, [message])
+                    elif self._plain:
                         result = await self._caller.call(handler, message)
                     else:
                         result = await handler(message)
@@ -511,8 +521,11 @@ class QueueWorker:
             held.begun = True
         messages = [held.message for held in batch]
         assert self._batch_handler is not None
+        tracer = self._tracing.tracer
         try:
-            if self._plain:
+            if tracer is not None:
+                await self._traced(tracer, self._batch_handler, messages, messages)
+            elif self._plain:
                 await self._caller.call(self._batch_handler, messages)
             else:
                 await self._batch_handler(messages)
@@ -526,6 +539,14 @@ class QueueWorker:
                 self._finish(held, "done")
         self._running.pop(task, None)
         await self.clock.sleep(0)
+
+    async def _traced(
+        self, tracer: Tracer, handler: Callable[[Any], Any], argument: Any, messages: list[Message]
+    ) -> Any:
+        with tracer.handling(self._queue, messages):
+            if self._plain:
+                return await self._caller.call(handler, argument, contextvars.copy_context())
+            return await handler(argument)
 
     def _drop_if_lost(self, held: HeldMessage) -> bool:
         if held.settled or held.hand.remaining() > 0:
@@ -552,6 +573,7 @@ class QueueWorker:
     def _finish(self, held: HeldMessage, how: str) -> None:
         held.closed = True
         hand = held.hand
+        self.counts[how] += 1
         if held.settled:
             self._settled -= 1
             self._experience.handled += how == "done"

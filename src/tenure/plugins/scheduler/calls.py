@@ -54,8 +54,8 @@ class Calls:
 
     def _read(self, entry: LogEntry) -> None:
         refused: dict[tuple[str, int], dict[int, str]] = {}
-        if (events := entry.decided) is not None and entry.folded:
-            for event in decode_work(events).events:
+        if entry.folded and (work := entry.decided_as(decode_work)) is not None:
+            for event in work.events:
                 if isinstance(event, Refused):
                     refused.setdefault((event.uid, event.number), {})[event.index] = event.reason
         for rejection in entry.rejected:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.clock import Reading
+from tenure.database.tracing import UNTRACED, Tracing
 from tenure.entropy import Random
 from tenure.errors import StoreError
 from tenure.ledger import LedgerTerm, LogEntry, Tick
@@ -50,6 +51,7 @@ class ScheduleLeading(LedgerLeading[ScheduleClerk]):
         max_runs: int = MAX_RUNS,
         max_threads: int = MAX_THREADS,
         on_idle: Callable[[], None] = lambda: None,
+        tracing: Tracing = UNTRACED,
         **ledgered: Any,
     ) -> None:
         super().__init__(*where, **ledgered)
@@ -61,6 +63,7 @@ class ScheduleLeading(LedgerLeading[ScheduleClerk]):
         self._max_runs = max_runs
         self._max_threads = max_threads
         self._on_idle = on_idle
+        self._tracing = tracing
         self._longest_look = 3600.0 / idle_budget
         self._look_pause = SOON
         self._began_at = self._clock.read()
@@ -95,6 +98,7 @@ class ScheduleLeading(LedgerLeading[ScheduleClerk]):
             on_left_behind=self._left_behind,
             max_runs=self._max_runs,
             max_threads=self._max_threads,
+            tracing=self._tracing,
         )
         clerk = ScheduleClerk(
             self._registry,

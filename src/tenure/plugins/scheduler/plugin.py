@@ -35,6 +35,7 @@ from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, LedgerPlugin
 from tenure.plugins.queue.meter import IdleMeter
 from tenure.plugins.scheduler.calls import Calls
 from tenure.plugins.scheduler.changes import changes_between
+from tenure.plugins.scheduler.glance import ScheduleGlance, glance_of
 from tenure.plugins.scheduler.job import Job, JobOptions, Origin, Schedule, change_job, encode_job, job_from
 from tenure.plugins.scheduler.leading import ScheduleLeading
 from tenure.plugins.scheduler.looking import (
@@ -230,6 +231,14 @@ class SchedulerPlugin(LedgerPlugin):
         """What this process spends on looking for commands that are not there; `idle_budget` bounds it."""
         return self._meter.per_hour()
 
+    def glance(self) -> ScheduleGlance | None:
+        """What this process knows without a request; `None`: it does not lead. Called on the plugin's loop."""
+        leading = self._leading
+        if not isinstance(leading, ScheduleLeading) or leading.clerk is None or leading.halted is not None:
+            return None
+        behind = leading.runs.left_behind if leading.runs is not None else 0
+        return glance_of(leading.clerk, self._about_ms(), behind)
+
     # Life
 
     def compose(self, name: InboxName, place: Place, lots: Any) -> bytes:
@@ -257,6 +266,7 @@ class SchedulerPlugin(LedgerPlugin):
             max_runs=self._max_runs,
             max_threads=self._max_threads,
             on_idle=self._meter.looked,
+            tracing=self._tracing,
         )
 
     async def prepare(self, store: Any) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tenure.clock import Clock
 from tenure.coordinator.lead import Lead
+from tenure.database.tracing import UNTRACED, Tracer, Tracing
 from tenure.errors import CommandStillRunning, ConfigError, TenureError
 from tenure.plugins.queue.calling import called, is_async
 from tenure.plugins.scheduler.clerk import End, Start
@@ -68,6 +69,7 @@ class Runs:
         on_left_behind: Callable[[RunLeftBehind], None] = lambda event: None,
         max_runs: int = MAX_RUNS,
         max_threads: int = MAX_THREADS,
+        tracing: Tracing = UNTRACED,
     ) -> None:
         self._lead = lead
         self._functions = functions
@@ -77,6 +79,7 @@ class Runs:
         self._on_end = on_end
         self._on_left_behind = on_left_behind
         self._max_runs = max_runs
+        self._tracing = tracing
         self._tasks: dict[asyncio.Task[None], Start] = {}
         self._threads = asyncio.Semaphore(max_threads)
         self._left_threads = 0
@@ -120,8 +123,9 @@ class Runs:
 
     async def _run(self, start: Start) -> None:
         """See to one run, whatever becomes of it."""
+        tracer = self._tracing.tracer
         try:
-            error = await self._outcome(start)
+            error = await (self._outcome(start) if tracer is None else self._traced(tracer, start))
         except asyncio.CancelledError:
             if self._over:
                 return  # the next leader decides on it
@@ -130,6 +134,21 @@ class Runs:
             error = told(failure)
         if not self._over:
             self._on_end(End(start.number, start.token, error))
+
+    async def _traced(self, tracer: Tracer, start: Start) -> str | None:
+        followed = tracer.running(
+            self._name,
+            start.job.id,
+            start.run,
+            scheduled_ms=start.scheduled_ms,
+            attempt=start.attempt,
+            epoch=start.epoch,
+        )
+        with followed as span:
+            error = await self._outcome(start)
+            if error is not None:
+                span.failed(error)
+            return error
 
     async def _outcome(self, start: Start) -> str | None:
         """`None` if it succeeded."""

@@ -44,11 +44,17 @@ def folder_of(name: str) -> str:
 
 async def read_status(store: Store, name: str = "coordinator") -> SupervisorStatus | None:
     """The children as last written by a leader; `None`: nobody ever wrote, or what is there cannot be read."""
+    found = await read_board(store, name)
+    return found[1] if found is not None else None
+
+
+async def read_board(store: Store, name: str) -> tuple[str, SupervisorStatus] | None:
+    """The same, and the namespace whose leader wrote it."""
     value = await read(Prefixed(store, folder_of(name)), _KEY)
     if value is None or value.body is None:
         return None
     try:
-        return msgspec.json.decode(value.body, type=SupervisorStatus)
+        return value.namespace, msgspec.json.decode(value.body, type=SupervisorStatus)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         _log.warning("the status of supervisor %r cannot be read: %s", name, str(error)[:200])
         return None

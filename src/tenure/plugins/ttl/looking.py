@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from tenure.errors import NotFound
+from tenure.errors import BodyTooLarge, NotFound
 from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
 from tenure.plugins.ledgered import Onlooker
@@ -87,6 +87,6 @@ async def failed_callbacks(store: Store, limit: int) -> list[FailedCallback]:
                 stored = await store.get(row.key)
                 assert isinstance(stored, Stored)
                 found.append(msgspec.json.decode(stored.body, type=FailedCallback))
-            except (NotFound, msgspec.DecodeError, UnicodeDecodeError):
+            except (NotFound, BodyTooLarge, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
     return found

@@ -26,8 +26,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-import msgspec
-
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
@@ -41,11 +39,12 @@ from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, LedgerPlugin
 from tenure.plugins.ttl.agreed import agree
 from tenure.plugins.ttl.calling import Callback, Caller
 from tenure.plugins.ttl.expiring import Call, Deed
+from tenure.plugins.ttl.glance import TTLGlance, glance_of
 from tenure.plugins.ttl.guard import TTLGuard
 from tenure.plugins.ttl.index import IndexWriter
 from tenure.plugins.ttl.leading import TTLLeading
 from tenure.plugins.ttl.looking import FailedCallback, TTLStats, failed_callbacks, read_state, stats_of
-from tenure.plugins.ttl.records import Cleanup, Counts, Work
+from tenure.plugins.ttl.records import Cleanup, Counts, decode_work
 from tenure.plugins.ttl.reindex import Reindexed, reindex
 from tenure.plugins.ttl.rules import BadTime, Rules, Wish, moment_of
 from tenure.plugins.ttl.settings import OnExpire, TTLSettings, seconds_given, settings_from
@@ -196,8 +195,8 @@ class TTLPlugin(LedgerPlugin):
                 await tail.start()
             elif entry is None:
                 await clock.sleep(_POLL)
-            elif tail.took(entry) and (events := entry.decided) is not None:
-                done = msgspec.json.decode(events, type=Work).cleanup
+            elif tail.took(entry) and (work := entry.decided_as(decode_work)) is not None:
+                done = work.cleanup
                 if done is not None and request in done.asked:
                     return done
 
@@ -220,6 +219,13 @@ class TTLPlugin(LedgerPlugin):
     async def stats(self) -> TTLStats:
         """From any process."""
         return stats_of(self.resource, await read_state(self._opened()))
+
+    def glance(self) -> TTLGlance | None:
+        """What this process knows without a request; `None`: it does not lead. Called on the plugin's loop."""
+        leading = self._leading
+        if not isinstance(leading, TTLLeading) or leading.clerk is None or leading.halted is not None:
+            return None
+        return glance_of(leading.clerk.machine)
 
     async def failed(self, limit: int = 100) -> list[FailedCallback]:
         """Records whose callback has failed for good, oldest first."""

@@ -66,3 +66,6 @@ class Work(msgspec.Struct, omit_defaults=True):
     """What was done since the entry before."""
     cleanup: Cleanup | None = None
     """A cleanup has ended; what it did is in the counts of this entry, and of those before."""
+
+
+decode_work = msgspec.json.Decoder(Work).decode

@@ -12,15 +12,13 @@ from collections.abc import Sequence
 import msgspec
 
 from tenure.ledger import Stamp
-from tenure.plugins.ttl.records import Cleanup, Counts, Work
+from tenure.plugins.ttl.records import Cleanup, Counts, Work, decode_work
 
 VERSION = 1
 MAX_TRIALS = 20_000
 """Callbacks that are open at a time; above this the oldest are forgotten, and counted anew."""
 MAX_ASKED = 1000
 MAX_CLEANUPS = 50
-
-_work = msgspec.json.Decoder(Work)
 
 
 class _Image(msgspec.Struct):
@@ -45,7 +43,7 @@ class TTLMachine:
         self.runs = 0
 
     def apply(self, events: bytes, stamp: Stamp) -> None:
-        self.enact(_work.decode(events))
+        self.enact(decode_work(events))
 
     def enact(self, work: Work) -> None:
         for request, by in work.asked.items():
