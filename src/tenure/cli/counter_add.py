@@ -21,15 +21,16 @@ from tenure.cli.queue_look import AS_JSON
 from tenure.cli.queue_place import QueueCommand, say_no
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_change import LONGEST_WAIT
-from tenure.cli.schedule_place import why_nobody
 from tenure.cli.settings import Refusal
 from tenure.cli.text import printable, show_json
 from tenure.database.core import Database
 from tenure.errors import BucketMissing, ConfigError, RequestNotAnswered
 from tenure.ledger import ledger_store
+from tenure.observe.ledgers import why_nobody
 from tenure.plugins.counters import Counter, EventualConsistencyPlugin, Kind, Mode, Reducer
 from tenure.plugins.counters.looking import read_counters
 from tenure.plugins.counters.numbers import Number
+from tenure.plugins.counters.plugin import check_op_id
 from tenure.plugins.counters.settings import check_zone
 from tenure.store import Access, open_store
 
@@ -123,11 +124,25 @@ def add(
     written; or not clear; or with --sync durable, and not in the record in time.
     """
     op = op or "add"
+    if op_id is not None:
+        check_op_id("--op-id", op_id)
     if amount is None and op == "set":
         raise Refusal("--set needs an AMOUNT: what shall the total be?")
-    wanted = _Wanted(new or bool(kind or reducer or timezone), kind, reducer, timezone)
+    wanted = _Wanted(new or (kind, reducer, timezone) != (None, None, None), kind, reducer, timezone)
+    text = "1" if amount is None else amount
     given, code = run_until_stopped(
-        _add(url, resource, id, field, amount or "1", name, op, op_id, timeout if sync else None, wanted)
+        _add(
+            url,
+            resource,
+            id,
+            field,
+            text,
+            name,
+            op,
+            op_id,
+            timeout if sync else None,
+            wanted,
+        )
     )
     if as_json:
         show_json(given)
@@ -208,7 +223,7 @@ async def _settled(url: str, resource: str, name: str | None, field: str, wanted
         ):
             if given not in (None, right):
                 raise Refusal(f"{option} is {given}, and field {field!r} is counted as {counter.word}: leave it out")
-    zone = agreed.timezone if agreed is not None else wanted.timezone or "UTC"
+    zone = agreed.timezone if agreed is not None else "UTC" if wanted.timezone is None else wanted.timezone
     if wanted.timezone not in (None, zone):
         raise Refusal(f"--timezone is {wanted.timezone}, and days of {resource!r} begin in {zone}: leave it out")
     try:

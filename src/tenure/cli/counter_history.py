@@ -10,8 +10,9 @@ import msgspec
 
 from tenure.cli.counter_place import counted, open_counters, plain, shown, tell
 from tenure.cli.counter_top import PERIODS
+from tenure.cli.numbers import Whole
 from tenure.cli.queue_look import AS_JSON
-from tenure.cli.queue_place import QueueCommand, Whole
+from tenure.cli.queue_place import QueueCommand
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_text import Line, local, show_lines
 from tenure.cli.settings import Refusal

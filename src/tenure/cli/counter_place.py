@@ -12,7 +12,7 @@ import click
 
 from tenure.cli.place import located
 from tenure.cli.queue_place import say_no
-from tenure.cli.schedule_place import names_of, some_of, why_nobody
+from tenure.cli.schedule_place import some_of
 from tenure.cli.settings import Refusal
 from tenure.cli.text import printable
 from tenure.clock import SYSTEM_CLOCK
@@ -23,6 +23,7 @@ from tenure.errors import ConfigError
 from tenure.ledger import LedgerConfig, LedgerState, ledger_store
 from tenure.ledger.agreed import read_agreed
 from tenure.ledger.layout import INBOX, MAX_NAME_CHARACTERS
+from tenure.observe.ledgers import names_of, why_nobody
 from tenure.plugins.counters import Counter, EventualConsistencyPlugin
 from tenure.plugins.counters.agreed import SETTINGS, Agreed
 from tenure.plugins.counters.fields import check_path

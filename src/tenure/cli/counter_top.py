@@ -14,8 +14,9 @@ from rich.live import Live
 from rich.table import Table
 
 from tenure.cli.counter_place import FIELD, Counters, counted, open_counters, plain, shown, tell
+from tenure.cli.numbers import Whole
 from tenure.cli.queue_look import look_again, watchable
-from tenure.cli.queue_place import QueueCommand, Whole
+from tenure.cli.queue_place import QueueCommand
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_text import local
 from tenure.cli.schedule_times import moment_from

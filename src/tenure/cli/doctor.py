@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tenure.cli.numbers import Whole
 from tenure.cli.place import located
 from tenure.cli.running import run_until_stopped
 from tenure.cli.text import show_json
@@ -29,8 +30,8 @@ _MARK = {True: "[green]yes[/]", False: "[red]NO[/]", None: "[yellow]?[/]"}
 @click.command(short_help="Prove that a store is fit, and measure it.")
 @located
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
-@click.option("--rounds", type=click.IntRange(1, 1000), default=25, show_default=True, help="Races of each kind.")
-@click.option("--processes", type=click.IntRange(2, 16), default=4, show_default=True, help="Processes that race.")
+@click.option("--rounds", type=Whole(1, 1000), default=25, show_default=True, help="Races of each kind.")
+@click.option("--processes", type=Whole(2, 16), default=4, show_default=True, help="Processes that race.")
 def doctor(url: str, as_json: bool, rounds: int, processes: int) -> int:
     """Prove, by races between processes, that the store at URL honours conditional writes; measure how fast it is.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import click
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MAX_SHOWN = 60
 _FORM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)", re.ASCII)
 
 
@@ -23,9 +24,11 @@ def between(shortest: float, longest: float) -> Callable[[str], float]:
     def duration(text: str) -> float:
         seconds = parse_duration(text)
         if seconds is None:
-            raise click.BadParameter(f"{text!r} is no duration: give a number and its unit, such as 500ms, 30s or 2m")
+            raise click.BadParameter(
+                f"{text[:_MAX_SHOWN]!r} is no duration: give a number and its unit, such as 500ms, 30s or 2m"
+            )
         if not shortest <= seconds <= longest:
-            raise click.BadParameter(f"{text} is not between {shortest:g}s and {longest:g}s")
+            raise click.BadParameter(f"{text[:_MAX_SHOWN]} is not between {shortest:g}s and {longest:g}s")
         return seconds
 
     return duration

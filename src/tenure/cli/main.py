@@ -24,6 +24,8 @@ from tenure.store.url import redact
 
 EXIT_UNCLEAR = 2
 EXIT_INTERRUPTED = 130
+_LONGEST_WORD = 300
+_MAX_SHOWN = 80
 _settings = {"debug": False}
 _quiet = logging.NullHandler()
 
@@ -50,6 +52,7 @@ SECTIONS = {
         "status": "status:status",
         "watch": "watch:watch",
         "workers": "workers:workers",
+        "dashboard": "dashboard:dashboard",
         "audit": "audit:audit_command",
     },
     "Act": {"run": "run:run", "step-down": "step_down:step_down", "transfer": "transfer:transfer", "gc": "gc:gc"},
@@ -206,8 +209,8 @@ def _asked_wrongly(error: click.UsageError) -> int:
 
 
 def _on_one_line(message: str) -> str:
-    """click lists what may be chosen on lines of their own."""
-    return " ".join(message.split())
+    """click lists what may be chosen on lines of their own, and repeats all that it was given."""
+    return " ".join(word if len(word) <= _LONGEST_WORD else word[:_MAX_SHOWN] + "…" for word in message.split())
 
 
 def _failed(sentence: str, code: int = EXIT_UNCLEAR, hint: str = "") -> int:

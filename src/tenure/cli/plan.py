@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tenure.cli.durations import between
+from tenure.cli.numbers import Decimal, Whole
 from tenure.cli.text import console_for_output, show_json
 from tenure.cli.timing import config_from, timed
 from tenure.errors import ConfigError
@@ -23,12 +24,10 @@ _ROOM_FOR_ALL = 60
 
 @click.command(short_help="Say what coordination costs, and how soon it fails over.")
 @click.argument("url", envvar="TENURE_URL", required=False)
-@click.option(
-    "--workers", type=click.IntRange(1, MAX_WORKERS), default=3, show_default=True, help="Processes in the fleet."
-)
+@click.option("--workers", type=Whole(1, MAX_WORKERS), default=3, show_default=True, help="Processes in the fleet.")
 @click.option(
     "--namespaces",
-    type=click.IntRange(1, MAX_NAMESPACES),
+    type=Whole(1, MAX_NAMESPACES),
     default=1,
     show_default=True,
     help="Elections on that store, each with all the workers.",
@@ -43,7 +42,7 @@ _ROOM_FOR_ALL = 60
 @click.option("--kms", is_flag=True, help="Objects are encrypted by SSE-KMS, without S3 bucket keys.")
 @click.option(
     "--versioned",
-    type=click.FloatRange(0, MAX_VERSION_DAYS, min_open=True),
+    type=Decimal(0, MAX_VERSION_DAYS, min_open=True),
     metavar="DAYS",
     help="The bucket keeps overwritten versions, for so many days.",
 )

@@ -20,11 +20,11 @@ import click
 import msgspec
 
 from tenure.cli.durations import between, parse_duration
+from tenure.cli.numbers import Whole
 from tenure.cli.place import placed
 from tenure.cli.queue_look import AS_JSON, find_letters
 from tenure.cli.queue_place import (
     QueueCommand,
-    Whole,
     ensure_there,
     named,
     open_queue,
@@ -38,26 +38,20 @@ from tenure.cli.settings import Refusal
 from tenure.cli.text import printable, show_json
 from tenure.clock import SYSTEM_CLOCK
 from tenure.database.core import Database
-from tenure.entropy import new_id
 from tenure.errors import ConfigError
-from tenure.ledger import InboxName, LedgerConfig, Producer, agreed_ledger
-from tenure.ledger.layout import MAX_SEQ
-from tenure.ledger.producer import Receipt
+from tenure.observe import queue_orders
 from tenure.plugins.queue import QueueSettings, S3QueuePlugin
 from tenure.plugins.queue.agreed import plain, read_agreed, write_agreed
-from tenure.plugins.queue.outgoing import compose, options_from
+from tenure.plugins.queue.outgoing import options_from
 from tenure.plugins.queue.settings import LARGEST_MESSAGE_BYTES
-from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import MAX_ATTEMPTS, MAX_DELAY_MS, MAX_PRIORITY, Command
-from tenure.store import Access, Store
+from tenure.store import Access
 from tenure.store.url import parse_url
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_REFS = 10_000
 """Dead letters that one command may name: a leader reads no more of them."""
-_POLL = 0.1
-_LONGEST_POLL = 1.0
 _READ_BYTES = 1024 * 1024
 _READS_UNDER_WAY = 8
 _NOT_DURATIONS = ("rate_limit", "idle_budget")
@@ -520,34 +514,11 @@ async def _submit(url: str, name: str, op: str, refs: tuple[str, ...], timeout: 
             refs = tuple(letter.ref for letter in await find_letters(store, state, machine, name, refs))
     async with open_queue(url, name, Access.READ_WRITE) as store:
         command = Command(op, list(dict.fromkeys(refs)), f"tenure queue on {os.uname().nodename}"[:256])
-        receipt = await _send(store, name, command)
+        receipt = await queue_orders.send(store, name, command, SYSTEM_CLOCK)
         asked = Asked(name, op, len(command.refs) or None, False)
         if timeout is None:
             return asked
-        return await _follow(store, receipt, asked, timeout)
-
-
-async def _send(store: Store, name: str, command: Command) -> Receipt:
-    config = await agreed_ledger(store, LedgerConfig(), is_given=False, what=f"the queue {name!r}", draw_id=new_id)
-    producer = Producer(store, compose, config=config, clock=SYSTEM_CLOCK, draw_id=new_id)
-    try:
-        return await producer.submit(command, 300 + sum(map(len, command.refs)))
-    finally:
-        await producer.aclose()
-
-
-async def _follow(store: Store, receipt: Receipt, asked: Asked, timeout: float) -> Asked:
-    """Read the log until it has the command."""
-    clock, state = SYSTEM_CLOCK, unread()
-    started, pause = clock.read(), _POLL
-    name = InboxName(MAX_SEQ, receipt.uid, receipt.number)
-    while True:
-        machine = await read_on(store, state)
-        assert isinstance(machine, QueueMachine)
-        if state.producers.is_done(name):
-            return msgspec.structs.replace(asked, followed=True, seq=state.seq, epoch=state.epoch)
-        left = timeout - clock.read().leader_elapsed(started)
-        if left <= 0:
+        followed = await queue_orders.follow(store, receipt, timeout, SYSTEM_CLOCK)
+        if followed is None:
             return asked
-        await clock.sleep(min(pause, left))
-        pause = min(_LONGEST_POLL, pause * 1.3)
+        return msgspec.structs.replace(asked, followed=True, seq=followed.seq, epoch=followed.epoch)

@@ -18,7 +18,8 @@ from rich.live import Live
 from rich.table import Table
 
 from tenure.cli.durations import between
-from tenure.cli.queue_place import QueueCommand, Whole, ensure_there, open_queue, queued, read_on, say_no, unread
+from tenure.cli.numbers import Whole
+from tenure.cli.queue_place import QueueCommand, ensure_there, open_queue, queued, read_on, say_no, unread
 from tenure.cli.running import run_until_stopped
 from tenure.cli.text import console_for_output, json_text, marked, printable, show_json
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading

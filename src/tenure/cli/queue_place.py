@@ -51,17 +51,6 @@ class QueueCommand(click.Command):
         return not (arguments[-1].nargs == 1 and isinstance(others[-1], str))
 
 
-class Whole(click.IntRange):
-    """The type of an option that takes a whole number, and says which."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            given = str(value)[:60]
-            self.fail(f"give a whole number from {self.min} to {self.max}, and not {given!r}", param, ctx)
-
-
 def named(command: F) -> F:
     """Gives a command the argument NAME; above it stands what gives URL."""
     return click.argument("name", callback=_checked_name)(command)

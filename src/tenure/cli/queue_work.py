@@ -20,8 +20,9 @@ from typing import Any
 import click
 
 from tenure.cli.durations import between
+from tenure.cli.numbers import Whole
 from tenure.cli.place import placed
-from tenure.cli.queue_place import QueueCommand, Whole, named
+from tenure.cli.queue_place import QueueCommand, named
 from tenure.cli.settings import Refusal
 from tenure.cli.text import json_text, printable
 from tenure.cli.timing import config_from, timed
@@ -125,7 +126,7 @@ def work(
       tenure queue work s3://bucket/app emails mailer:send --concurrency 50
     """
     tell = _teller(quiet, as_json, SYSTEM_CLOCK)
-    config = config_from(preset, lease, settings, worker_id=worker_id or _made_up())
+    config = config_from(preset, lease, settings, worker_id=_made_up() if worker_id is None else worker_id)
     plugin = S3QueuePlugin(name, namespace=namespace, config=config, shutdown_timeout=shutdown_timeout)
     function = load_handler(handler)
     plugin.handler(

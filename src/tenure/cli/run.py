@@ -11,10 +11,12 @@ from typing import Any
 import click
 
 from tenure.cli.durations import between
+from tenure.cli.numbers import Whole
 from tenure.cli.place import placed
 from tenure.cli.settings import Refusal
 from tenure.cli.timing import config_from, timed
 from tenure.clock import SYSTEM_CLOCK
+from tenure.coordinator.config import MAX_PRIORITY
 from tenure.coordinator.layout import folder_of
 from tenure.entropy import new_id
 from tenure.errors import ConfigError, TenureError
@@ -46,6 +48,7 @@ class _RunCommand(click.Command):
         try:
             rest = super().parse_args(ctx, args)
         except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # which click leaves out for some, and the exit code is that of this command
             if not program and "unexpected extra" in error.message:
                 raise Refusal(_NO_PROGRAM, ctx) from None
             raise
@@ -67,7 +70,7 @@ class _RunCommand(click.Command):
     show_default=True,
     help="Keep a record of every machine, for `tenure workers` and --priority; costs more requests.",
 )
-@click.option("--priority", type=int, help="Higher is elected first; with --membership.")
+@click.option("--priority", type=Whole(-MAX_PRIORITY, MAX_PRIORITY), help="Higher is elected first; with --membership.")
 @click.option(
     "--restart",
     "when",
@@ -76,7 +79,7 @@ class _RunCommand(click.Command):
     show_default=True,
     help="When CMD is started again here. never: its end gives the lease back, and its exit code is ours.",
 )
-@click.option("--max-restarts", type=click.IntRange(0, 1000), default=5, show_default=True, help="Within a minute.")
+@click.option("--max-restarts", type=Whole(0, 1000), default=5, show_default=True, help="Within a minute.")
 @click.option(
     "--stop-within",
     type=between(0.1, 3600),
@@ -167,7 +170,12 @@ def run(
                 )
             changes["health_check_interval"] = health_interval
         config = config_from(
-            preset, lease, settings, membership=membership, worker_id=worker_id or _made_up(), **changes
+            preset,
+            lease,
+            settings,
+            membership=membership,
+            worker_id=_made_up() if worker_id is None else worker_id,
+            **changes,
         )
         plan = RunPlan(
             argv=argv,

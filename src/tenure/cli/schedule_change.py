@@ -16,14 +16,15 @@ from tenure.cli.durations import between
 from tenure.cli.queue_look import AS_JSON
 from tenure.cli.queue_place import QueueCommand, say_no
 from tenure.cli.running import run_until_stopped
-from tenure.cli.schedule_place import ensure_known, open_schedule, read_on, scheduled, unread, why_nobody
+from tenure.cli.schedule_place import ensure_known, open_schedule, read_on, scheduled, unread
 from tenure.cli.schedule_text import lasting, local, utc, word_of
 from tenure.cli.settings import Refusal
 from tenure.cli.text import printable, show_json
 from tenure.clock import SYSTEM_CLOCK
-from tenure.database.core import Database
 from tenure.errors import RequestNotAnswered, RequestRefused
 from tenure.ledger import LedgerState
+from tenure.observe.ledgers import why_nobody
+from tenure.observe.schedule_orders import asking
 from tenure.plugins.scheduler import OccurrenceRecord, SchedulerPlugin, State
 from tenure.plugins.scheduler.looking import job_of, record_of
 from tenure.plugins.scheduler.state import ScheduleMachine
@@ -253,8 +254,7 @@ async def _ask(
     """`None`: it was followed, or is not waited for. Says no if the leader does."""
     if sys.stderr.isatty():
         click.echo(f"waiting for the leader of the schedule to read it ({timeout:g} s at most)", err=True)
-    async with Database(url, worker_id=f"tenure schedule on {os.uname().nodename}"[:128]) as database:
-        schedule = await database.use_plugin(SchedulerPlugin(takes_part=False), name)
+    async with asking(url, name, f"tenure schedule on {os.uname().nodename}") as schedule:
         try:
             await ask(schedule)
         except RequestNotAnswered:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import click
 from rich.console import Console
 
+from tenure.cli.numbers import Whole
 from tenure.cli.queue_look import AS_JSON
-from tenure.cli.queue_place import QueueCommand, Whole
+from tenure.cli.queue_place import QueueCommand
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_place import ensure_known, open_schedule, read_on, scheduled, unread
 from tenure.cli.schedule_text import WORDS, Line, chosen_by, lasting, show_lines, style_of, utc, word_of

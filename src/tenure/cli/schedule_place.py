@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 
-from tenure.cli.place import UrlArgument, checked_url, located, open_namespace
+from tenure.cli.place import UrlArgument, checked_url, located
 from tenure.cli.queue_place import say_no
 from tenure.cli.settings import Refusal
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.layout import check_name
-from tenure.coordinator.reading import read_state
-from tenure.election.records import State
-from tenure.errors import ConfigError, TenureError
+from tenure.errors import ConfigError
 from tenure.ledger import LedgerState, ledger_store
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
+from tenure.observe.ledgers import names_of
 from tenure.plugins.ledgered import Onlooker
 from tenure.plugins.scheduler import SchedulerPlugin
 from tenure.plugins.scheduler.looking import machine_of
 from tenure.plugins.scheduler.state import ScheduleMachine
-from tenure.store import Access, Entry, Store, decode_name, encode_name, open_store
+from tenure.store import Access, Store, open_store
 from tenure.store.url import parse_url
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_KEYS_READ = 2000
-"""Of the folder where schedules lie, to say which others there are."""
 _NAMES_SHOWN = 5
 
 
@@ -104,24 +100,6 @@ def ensure_known(job: str, known: Iterable[str], name: str) -> None:
     say_no(f"the schedule {name!r} has no job {job[:100]!r}: {hint}")
 
 
-async def why_nobody(url: str, state: LedgerState, what: str = "this schedule", whose: str = "its") -> str:
-    """Why nobody may be deciding on a ledger, as far as a look at the lease tells."""
-    namespace = state.namespace
-    if not namespace:
-        return f"no process has led {what} yet"
-    try:
-        async with open_namespace(url, namespace, Access.READ_ONLY) as store:
-            lease = await read_state(store)
-    except TenureError as error:
-        return f"who leads {whose} namespace cannot be told ({error})"
-    if not isinstance(lease, State) or lease.leader_id is None or lease.released:
-        return f"nobody leads {whose} namespace {namespace!r}"
-    return (
-        f"{lease.leader_id!r} holds the lease of {whose} namespace {namespace!r}, and is dead, or does not have {what} "
-        "(see `tenure status`)"
-    )
-
-
 async def _ensure_there(store: Store, own: Store, url: str, name: str) -> None:
     """A name that was mistyped is not answered with an empty list."""
     async for _ in own.list():
@@ -136,20 +114,3 @@ async def _ensure_there(store: Store, own: Store, url: str, name: str) -> None:
 
 def some_of(names: list[str]) -> str:
     return ", ".join(map(repr, names[:_NAMES_SHOWN])) + (", …" if len(names) > _NAMES_SHOWN else "")
-
-
-async def names_of(store: Store, slug: str) -> list[str]:
-    """Some of the ledgers of a kind that there are."""
-    kind = f"plugin={encode_name(slug)}/"
-    names: dict[str, None] = {}
-    read = 0
-    async with aclosing(cast("AsyncGenerator[Entry, None]", store.list(kind))) as entries:
-        async for entry in entries:
-            folder = entry.key.removeprefix(kind).partition("/")[0]
-            read += 1
-            with contextlib.suppress(TenureError):
-                if folder.startswith("name="):
-                    names[check_name("name", decode_name(folder[len("name=") :]), MAX_NAME_CHARACTERS)] = None
-            if read >= _KEYS_READ:
-                break
-    return sorted(names)

@@ -10,9 +10,10 @@ import msgspec
 from click.core import ParameterSource
 from rich.console import Console
 
+from tenure.cli.numbers import Whole
 from tenure.cli.place import NO_URL
 from tenure.cli.queue_look import AS_JSON
-from tenure.cli.queue_place import QueueCommand, Whole
+from tenure.cli.queue_place import QueueCommand
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_place import ensure_known, now_ms, open_schedule, perhaps_scheduled, read_on, unread, wall_ms
 from tenure.cli.schedule_text import Line, lasting, local, show_lines, utc, utc_beside, when
@@ -66,7 +67,7 @@ def next_times(
         typed = context.get_parameter_source("url") is ParameterSource.COMMANDLINE
         if job is not None or (typed and url is not None):
             raise Refusal("--cron and a JOB or URL: give one of them; --cron is a preview that needs no store")
-        found = _preview(cron(text, timezone or "UTC", dst or Dst.ONCE), count, after)
+        found = _preview(cron(text, "UTC" if timezone is None else timezone, dst or Dst.ONCE), count, after)
     else:
         for option, value in (("--timezone", timezone), ("--dst", dst)):
             if value is not None:

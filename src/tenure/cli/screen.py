@@ -14,9 +14,9 @@ from rich.text import Text
 
 from tenure.cli.durations import short_time
 from tenure.cli.text import marked, printable
-from tenure.cli.view import Change, Kind, Phase, View
 from tenure.clock import Reading
 from tenure.coordinator.reading import WorkerStatus
+from tenure.observe.view import Change, Kind, Phase, View
 
 _TITLE, _LEADER, _FOOTER = 1, 6, 1
 _LEAST_CHANGES = 5

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tenure.cli.numbers import Decimal, Whole
 from tenure.cli.text import show_json
 from tenure.simulate.campaign import Report, run_campaign
 from tenure.simulate.fleets import FLEETS
@@ -15,9 +18,21 @@ from tenure.simulate.seed import Plan
 from tenure.testing.broken import all_variants, variants_of
 from tenure.testing.trouble import KINDS
 
+_MAX_SHOWN = 60
 EPILOG = "\b\nBroken variants, each of which leaves one rule out and must be caught:\n" + "\n".join(
     f"  {variant.name:<28}{variant.leaves_out}" for variant in all_variants().values()
 )
+
+
+class _Variant(click.Choice[str]):
+    """One of so many that a complaint cannot list them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self.choices:
+            return str(value)
+        close = get_close_matches(str(value)[:_MAX_SHOWN], self.choices, n=1)
+        hint = f"did you mean {close[0]}?" if close else "`tenure simulate --help` lists them"
+        return self.fail(f"there is no variant {str(value)[:_MAX_SHOWN]!r}: {hint}", param, ctx)
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -26,28 +41,24 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
     kinds = tuple(part.strip() for part in value.split(",") if part.strip())
     for kind in kinds:
         if kind not in KINDS:
-            raise click.BadParameter(f"{kind!r} is none of: all, {', '.join(KINDS)}")
+            raise click.BadParameter(f"{kind[:_MAX_SHOWN]!r} is none of: all, {', '.join(KINDS)}")
     if not kinds:
         raise click.BadParameter(f"give all, or some of: {', '.join(KINDS)}")
     return kinds
 
 
 @click.command(epilog=EPILOG, short_help="Look for two leaders, in simulated time.")
-@click.option("--seeds", type=click.IntRange(1, 10_000_000), default=100, show_default=True, help="How many to run.")
-@click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True, help="The first; replays a run.")
-@click.option("--workers", type=click.IntRange(1, 100), default=5, show_default=True, help="Processes in the fleet.")
-@click.option(
-    "--minutes", type=click.FloatRange(0.1, 100_000), default=10, show_default=True, help="Simulated, a seed."
-)
+@click.option("--seeds", type=Whole(1, 10_000_000), default=100, show_default=True, help="How many to run.")
+@click.option("--first-seed", type=Whole(0, 2**63 - 1), default=1, show_default=True, help="The first; replays a run.")
+@click.option("--workers", type=Whole(1, 100), default=5, show_default=True, help="Processes in the fleet.")
+@click.option("--minutes", type=Decimal(0.1, 100_000), default=10, show_default=True, help="Simulated, a seed.")
 @click.option("--faults", callback=_kinds, default="all", show_default=True, help="Kinds of trouble, with commas.")
-@click.option(
-    "--broken", type=click.Choice(list(all_variants())), metavar="VARIANT", help="Leave one rule out: see below."
-)
+@click.option("--broken", type=_Variant(list(all_variants())), metavar="VARIANT", help="Leave one rule out: see below.")
 @click.option("--queue", "what", flag_value="queue", help="Run a queue on the fleet, and judge that as well.")
 @click.option("--schedule", "what", flag_value="schedule", help="Run a schedule on the fleet, and judge that as well.")
 @click.option("--ttl", "what", flag_value="ttl", help="Have records expire on the fleet, and judge that as well.")
 @click.option("--counters", "what", flag_value="counters", help="Count on the fleet, and judge that as well.")
-@click.option("--processes", type=click.IntRange(1, 1024), help="Cores to use.  [default: all]")
+@click.option("--processes", type=Whole(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
     seeds: int,

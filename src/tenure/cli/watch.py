@@ -9,10 +9,8 @@ import select
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import datetime
 
 import click
-import msgspec
 from rich.console import Console
 from rich.live import Live
 
@@ -21,38 +19,17 @@ from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
 from tenure.cli.screen import Footing, draw, is_drawable
 from tenure.cli.text import json_text, printable
-from tenure.cli.view import (
-    Change,
-    Seen,
-    View,
-    WorkerRow,
-    see_answer,
-    see_failure,
-    see_lease,
-    see_same_lease,
-    see_workers,
-)
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.coordinator.layout import STATE, WORKERS
-from tenure.coordinator.reading import DEFAULT_WORKER_TIMEOUT, is_of_a_size, read_entries, read_worker_timeout
-from tenure.election.records import Worker, decode_state
-from tenure.election.sight import Absent
-from tenure.errors import AccessDenied, BucketMissing, CredentialsNotFound, NotFound, StoreError
-from tenure.store import Access, Entry, NotModified, Store, Version
+from tenure.observe.view import Change
+from tenure.observe.watcher import Watcher
+from tenure.store import Access
 from tenure.store.metered import Metered
 from tenure.store.url import parse_url
 
-MAX_WORKERS_WATCHED = 1000
 MAX_CHANGES_KEPT = 500
-_LOOKS_PER_LISTING = 5
-_LONGEST_PAUSE = 30.0
 _FRAMES_PER_SECOND = 8
 _TICK = 0.25
 _SECONDS_BEFORE_COST = 10.0
-_HOPELESS = (AccessDenied, BucketMissing, CredentialsNotFound)
-"""At the first look these are a mistake in what was asked; later they may pass."""
-
-Tell = Callable[[Change], None]
 
 
 @click.command(short_help="See the election as it goes on.")
@@ -119,116 +96,6 @@ async def _until_done(
         if looking.done():
             looking.result()
             return
-
-
-class Watcher:
-    """Looks again and again, folds what it sees, and tells of changes."""
-
-    def __init__(self, store: Metered, namespace: str, interval: float, clock: Clock, tell: Tell) -> None:
-        self.meter = store
-        self.view = View(namespace)
-        self.started = clock.read()
-        self._store: Store = store
-        self._interval = interval
-        self._clock = clock
-        self._tell = tell
-        self._version: Version | None = None
-        self._looks = 0
-        self._bodies: dict[str, tuple[int, Worker]] = {}
-        self._unreadable: dict[str, str] = {}
-        """What is no record, by key, with the mark of what was read: it is not read again until it changes."""
-
-    async def run(self) -> None:
-        """Until cancelled. Raises only at the first look, and only for what waiting will not mend."""
-        while True:
-            try:
-                await self._look()
-                self._fold(see_answer(self.view, self._clock.read()))
-            except _HOPELESS as error:
-                if self._looks == 0:
-                    raise
-                self._failed(error)
-            except StoreError as error:
-                self._failed(error)
-            self._looks += 1
-            backoff = 2 ** min(self.view.failures, 10)
-            await self._clock.sleep(max(self._interval, min(_LONGEST_PAUSE, self._interval * backoff)))
-
-    async def _look(self) -> None:
-        epoch = self.view.epoch
-        await self._look_at_lease()
-        if self.view.workers is None:
-            timeout = await read_worker_timeout(self._store) or DEFAULT_WORKER_TIMEOUT
-            self.view = msgspec.structs.replace(self.view, worker_timeout=timeout)
-        if self.view.workers is None or self.view.epoch != epoch or self._looks % _LOOKS_PER_LISTING == 0:
-            await self._look_at_workers()
-
-    async def _look_at_lease(self) -> None:
-        try:
-            stored = await self._store.get(STATE, unless=self._version)
-        except NotFound:
-            self._version = None
-            self._fold(see_lease(self.view, Absent(), None, self._clock.read()))
-            return
-        now = self._clock.read()
-        if isinstance(stored, NotModified):
-            self._fold(see_same_lease(self.view, now))
-            return
-        self._version = stored.version
-        self._fold(see_lease(self.view, decode_state(stored.body), stored.version, now))
-
-    async def _look_at_workers(self) -> None:
-        """One listing; a body is read only where its length changed, as it does when a process starts, becomes
-        unhealthy or leads."""
-        listed = {entry.key: entry async for entry in self._store.list(WORKERS)}
-        entries = {key: entry for key, entry in listed.items() if is_of_a_size(entry)}
-        now = self._clock.read()
-        for key in self._bodies.keys() - entries.keys():
-            del self._bodies[key]
-        self._unreadable = {
-            key: mark for key, mark in self._unreadable.items() if key in entries and _mark(entries[key]) == mark
-        }
-        stale = [entry for entry in entries.values() if self._is_stale(entry)]
-        room = MAX_WORKERS_WATCHED - len(self._bodies)
-        new = sorted((entry for entry in stale if entry.key not in self._bodies), key=_modified, reverse=True)[:room]
-        changed = [entry for entry in stale if entry.key in self._bodies]
-        read, unreadable = await read_entries(self._store, [*changed, *new])
-        for entry, worker in read:
-            self._bodies[entry.key] = (entry.size, worker)
-        for key in unreadable:
-            self._bodies.pop(key, None)
-            self._unreadable[key] = _mark(entries[key])
-        newest = max((entries[key].modified for key in self._bodies), default=None)
-        rows = [
-            WorkerRow(worker, _mark(entries[key]), (newest - entries[key].modified).total_seconds())
-            for key, (_, worker) in self._bodies.items()
-            if newest is not None
-        ]
-        not_read = len(entries) - len(self._bodies) - len(self._unreadable)
-        others = tuple(sorted([*self._unreadable, *(listed.keys() - entries.keys())]))
-        self._fold(see_workers(self.view, rows, max(0, not_read), now, others))
-
-    def _is_stale(self, entry: Entry) -> bool:
-        if entry.key in self._unreadable:
-            return False
-        known = self._bodies.get(entry.key)
-        return known is None or known[0] != entry.size
-
-    def _failed(self, error: StoreError) -> None:
-        self._fold(see_failure(self.view, str(error), self._clock.read()))
-
-    def _fold(self, seen: Seen) -> None:
-        self.view, changes = seen
-        for change in changes:
-            self._tell(change)
-
-
-def _modified(entry: Entry) -> datetime:
-    return entry.modified
-
-
-def _mark(entry: Entry) -> str:
-    return f"{entry.version.e_tag} {entry.version.generation} {entry.modified.isoformat()}"
 
 
 class Lines:

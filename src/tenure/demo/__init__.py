@@ -1,5 +1,7 @@
-"""An election among real processes, with leader-only work, shown in seconds on a local directory.
+"""An election among real processes, and the work that they do together, shown in seconds on a local directory.
 
-`candidate` is one of the processes, `cast` starts and ends them, `story` has the acts, `judge` says whether all was
-right, and `panel` draws it on a terminal.
+`candidate` is one of the processes and `shop` what it does besides leading; `lines` is what they say. `cast` starts and
+ends them, `story` has the acts and `stage` what is seen of them. `judge` and `accounts` say whether all was right, by
+what was said and what the bucket has (`books`); `verdicts` puts that into words. `panel` and `shopfront` draw it on a
+terminal; `encore` goes on.
 """

@@ -2,15 +2,15 @@
 
 Fifty times a second it asks itself whether it leads, and prints the answer, a JSON object to a line (`Report`). While
 it leads it works: each piece of work is an entry in a ledger that all of them share, added by a fenced write, and
-announced before and after (`Deed`). Whoever started it can tell from these lines alone whether two ever believed at
-once that they lead, and together with the ledger whether any work was lost or done twice.
+announced before and after (`Deed`). Besides, whether it leads or not, it keeps a shop (`shop`). Whoever started it can
+tell from these lines alone whether two ever believed at once that they lead, and together with the bucket whether any
+work was lost or done twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
-import enum
 import os
 import signal
 import sys
@@ -23,10 +23,14 @@ from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database import Database
+from tenure.demo.lines import Deed, Line, Outcome, Report
+from tenure.demo.shop import Shop
 from tenure.errors import Damaged, Fenced, LeadershipLost, StoreError, TenureError
 
 MAX_ENTRIES = 5000
 """A ledger is written anew with every piece of work, so it must not grow without bound."""
+CLOSE_THE_SHOP = signal.SIGUSR1
+"""Asks a process to take no more orders."""
 _PERIOD_SECONDS = 0.02
 _PR_SET_PDEATHSIG = 1
 
@@ -43,40 +47,14 @@ class Part(msgspec.Struct, frozen=True):
     lease_seconds: float
     work_seconds: float
     """From one piece of work to the next."""
-
-
-class Report(msgspec.Struct, frozen=True, tag=True):
-    """One answer. The two times enclose the question, on the clock that every process of a host shares."""
-
-    asked_ns: int
-    boottime_ns: int
-    process: int
-    leads: bool
-    epoch: int
-    """Of its own leadership; 0 if it does not lead."""
-
-
-class Outcome(enum.Enum):
-    CLAIMED = "claimed"
-    """The ledger was taken over: nobody of an older epoch can write it from here on."""
-    BEGUN = "begun"
-    """Said before the write is sent. Of a process that was killed it may be the last word."""
-    DONE = "done"
-    REFUSED = "refused"
-    """The process no longer leads: certainly not written."""
-    UNKNOWN = "unknown"
-
-
-class Deed(msgspec.Struct, frozen=True, tag=True):
-    """A piece of work, or a step of one. The two times enclose what was tried."""
-
-    asked_ns: int
-    boottime_ns: int
-    process: int
-    epoch: int
-    serial: int
-    """Counts the pieces of work of this process, from 1; 0 for a claim."""
-    outcome: Outcome
+    order_seconds: float = 0.2
+    """From one order to the next."""
+    visibility_seconds: float = 2.0
+    """For which the queue leaves an order to whoever it gave it to."""
+    queue_seconds: float = 0.1
+    """From one look of the queue's leader, or of a worker, to the next while there is work."""
+    look_seconds: float = 0.5
+    """From one write of the counter's record to the next."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -89,9 +67,6 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 class Ledger(msgspec.Struct, frozen=True):
     entries: tuple[Entry, ...] = ()
-
-
-Say = Callable[[Report | Deed], None]
 
 
 def read_ledger(body: bytes | None) -> Ledger:
@@ -119,7 +94,7 @@ def ask(coordinator: GlobalCoordinatorService, clock: Clock) -> Report:
 class Worker:
     """Works whenever this process leads."""
 
-    def __init__(self, lead: Callable[[], Lead | None], part: Part, clock: Clock, say: Say) -> None:
+    def __init__(self, lead: Callable[[], Lead | None], part: Part, clock: Clock, say: Callable[[Deed], None]) -> None:
         self._lead = lead
         self._part = part
         self._clock = clock
@@ -187,7 +162,7 @@ class Worker:
         self._say(Deed(began_ns, self._clock.read().boottime_ns, os.getpid(), lead.epoch, serial, outcome))
 
 
-def say(line: Report | Deed) -> None:
+def say(line: Line) -> None:
     # One write, so that a kill never tears a line; and a broken pipe ends this process: whoever started it has gone.
     os.write(1, msgspec.json.encode(line) + b"\n")
 
@@ -196,20 +171,45 @@ async def stand(part: Part, clock: Clock = SYSTEM_CLOCK) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    config = config_for(part.lease_seconds)
     async with Database(part.url, worker_id=part.worker) as database:
-        coordinator = await database.get_global_coordinator(part.namespace, config=config_for(part.lease_seconds))
+        coordinator = await database.get_global_coordinator(part.namespace, config=config)
+        shop = Shop(
+            part.namespace,
+            config,
+            order_seconds=part.order_seconds,
+            visibility_seconds=part.visibility_seconds,
+            queue_seconds=part.queue_seconds,
+            look_seconds=part.look_seconds,
+            clock=clock,
+            say=say,
+        )
+        asyncio.get_running_loop().add_signal_handler(CLOSE_THE_SHOP, shop.close)
         await coordinator.start()
-        working = asyncio.create_task(Worker(lambda: coordinator.lead, part, clock, say).run())
+        await shop.open(database)
+        selling = asyncio.create_task(shop.sell())
+
+        async def leave() -> None:
+            shop.close()
+            await selling
+            await database.disconnect()
+
+        tasks = [
+            asyncio.create_task(Worker(lambda: coordinator.lead, part, clock, say).run()),
+            asyncio.create_task(shop.watch_the_till(lambda: coordinator.lead is not None)),
+        ]
         leaving: asyncio.Task[None] | None = None
         while leaving is None or not leaving.done():
             say(ask(coordinator, clock))
-            if working.done():
-                await working  # it never ends but by an error
+            for task in (selling, *tasks):
+                if task.done():
+                    await task  # it ends by an error only, or with the last order
             if ended.is_set() and leaving is None:
-                leaving = asyncio.create_task(coordinator.stop())
+                leaving = asyncio.create_task(leave())
             await clock.sleep(_PERIOD_SECONDS)
         await leaving
-        working.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 def die_with(parent: int) -> None:

@@ -13,11 +13,12 @@ from bisect import bisect_right
 import msgspec
 
 from tenure.clock import Clock
-from tenure.demo.candidate import Deed, Outcome, Part, Report
+from tenure.demo.candidate import CLOSE_THE_SHOP, Part
+from tenure.demo.lines import Deed, Fire, Handling, Line, Order, Outcome, Report, Till
 from tenure.store.url import redact
 
 _MAX_COMPLAINT = 2000
-_LINE = msgspec.json.Decoder(Report | Deed)
+_LINE: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class State(enum.Enum):
@@ -47,19 +48,32 @@ class Role:
         self.deeds: list[Deed] = []
         self.done = 0
         self.refused = 0
+        self.orders: list[Order] = []
+        self.handlings: list[Handling] = []
+        self.fires: list[Fire] = []
+        self.tills: list[Till] = []
         self._changes: list[tuple[int, State]] = [(began_ns, State.STARTING)]
         """The state from a time on."""
 
-    def hear(self, said: Report | Deed) -> None:
-        if isinstance(said, Report):
-            self.said.append(said)
-            # What it said before it was frozen or killed may be heard afterwards.
-            if self.state in (State.STARTING, State.LEADING, State.STANDING_BY):
-                self.become(State.LEADING if said.leads else State.STANDING_BY, said.boottime_ns)
-        else:
-            self.deeds.append(said)
-            self.done += said.outcome is Outcome.DONE
-            self.refused += said.outcome is Outcome.REFUSED
+    def hear(self, said: Line) -> None:
+        match said:
+            case Report():
+                self.said.append(said)
+                # What it said before it was frozen or killed may be heard afterwards.
+                if self.state in (State.STARTING, State.LEADING, State.STANDING_BY):
+                    self.become(State.LEADING if said.leads else State.STANDING_BY, said.boottime_ns)
+            case Deed():
+                self.deeds.append(said)
+                self.done += said.outcome is Outcome.DONE
+                self.refused += said.outcome is Outcome.REFUSED
+            case Order():
+                self.orders.append(said)
+            case Handling():
+                self.handlings.append(said)
+            case Fire():
+                self.fires.append(said)
+            case Till():
+                self.tills.append(said)
 
     def become(self, state: State, at_ns: int) -> None:
         last_ns, was = self._changes[-1]
@@ -95,16 +109,20 @@ class Role:
 class Actor(Role):
     """A process that plays its part."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, clock: Clock) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, clock: Clock, is_heard: bool = True) -> None:
         super().__init__(name, clock.read().boottime_ns)
+        self._is_heard = is_heard
         self._process = process
         self._clock = clock
         self._complaint = ""
         self._listening = asyncio.gather(self._listen(), self._listen_to_complaints(), self._await_end())
 
     @classmethod
-    async def start(cls, part: Part, clock: Clock, cast: list[Actor]) -> None:
-        """It joins `cast` before anything else is awaited: whoever ends the others must know of it."""
+    async def start(cls, part: Part, clock: Clock, cast: list[Actor], *, is_heard: bool = True) -> None:
+        """It joins `cast` before anything else is awaited: whoever ends the others must know of it.
+
+        Without `is_heard` nothing that it says is kept, so that it can go on for hours.
+        """
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tenure.demo.candidate"),
             stdin=asyncio.subprocess.PIPE,
@@ -114,7 +132,7 @@ class Actor(Role):
             # hangs up on, what is stopped in a group whose last relative in the session is gone.
             process_group=0,
         )
-        cast.append(cls(part.worker, process, clock))
+        cast.append(cls(part.worker, process, clock, is_heard))
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):  # it has ended already, and `complaint` says why
             process.stdin.write(msgspec.json.encode(part) + b"\n")
@@ -125,7 +143,7 @@ class Actor(Role):
         assert self._process.stdout is not None
         try:
             async for line in self._process.stdout:
-                if line.endswith(b"\n"):  # else it was cut short by a kill, and says nothing
+                if self._is_heard and line.endswith(b"\n"):  # else it was cut short by a kill, and says nothing
                     self.hear(_LINE.decode(line))
         except (msgspec.DecodeError, ValueError) as error:  # ValueError: a line without an end
             self._complaint = f"it said what no process of the demo says ({error})"
@@ -157,6 +175,9 @@ class Actor(Role):
     def thaw(self) -> None:
         self._become(State.STARTING)  # only what it says from here on counts
         self._send(signal.SIGCONT)
+
+    def close_the_shop(self) -> None:
+        self._send(CLOSE_THE_SHOP)
 
     def ask_to_leave(self) -> None:
         self._send(signal.SIGTERM)

@@ -11,7 +11,8 @@ from itertools import combinations, pairwise
 
 import msgspec
 
-from tenure.demo.candidate import Deed, Entry, Outcome, Report
+from tenure.demo.candidate import Entry
+from tenure.demo.lines import Deed, Outcome, Report
 
 
 class Span(msgspec.Struct, frozen=True):

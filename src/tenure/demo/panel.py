@@ -1,4 +1,4 @@
-"""The stage, drawn on a terminal: who leads, who led when, and what came of each act."""
+"""The stage, drawn on a terminal: who leads, who led when, how the shop does, and what came of each act."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from rich.text import Text
 
 from tenure.clock import Reading
 from tenure.demo.cast import GONE, Role, State
-from tenure.demo.story import ACTS, FIRST_THREE, Stage
+from tenure.demo.shopfront import shopfront
+from tenure.demo.stage import ACTS, FIRST_THREE, Stage
 
 MIN_WIDTH = 76
-MIN_HEIGHT = 22
+MIN_HEIGHT = 23
 MAX_WIDTH = 120
 _WINDOW_SECONDS = 25.0
 _MARK_SECONDS = 5
@@ -90,7 +91,15 @@ def picture(stage: Stage, now: Reading, width: int) -> RenderableType:
     lines = sentence.wrap(Console(width=width - 4), width - 4)
     spoken = Text("\n").join([*lines[:2], *([Text("")] * (2 - len(lines[:2])))])
     return Panel(
-        Group(spoken, Text(""), _workers(stage, then, width), _legend(), Text(""), _acts(stage)),
+        Group(
+            spoken,
+            Text(""),
+            _workers(stage, then, width),
+            _legend(),
+            _shop(stage, then, width),
+            Text(""),
+            _acts(stage),
+        ),
         title="[bold]tenure demo[/]",
         title_align="left",
         subtitle=f"{now.leader_elapsed(stage.began):.1f} s",
@@ -129,6 +138,11 @@ def _workers(stage: Stage, now: Reading, width: int) -> Table:
     return table
 
 
+def _shop(stage: Stage, now: Reading, width: int) -> Table:
+    cells = width - 4 - _COLUMNS_BESIDE_STRIP
+    return shopfront(stage, now, _COLUMNS_BESIDE_STRIP, cells, lambda cell: _instant(cell, cells, stage, now))
+
+
 def _legend() -> Text:
     shown = {State.LEADING: "leads", State.STANDING_BY: "stands by", State.FROZEN: "frozen"}
     signs = [Text.assemble(_STRIP[state], (f" {word}", "dim")) for state, word in shown.items()]
@@ -162,17 +176,23 @@ def _first_second(elapsed: float) -> float:
     return max(0.0, elapsed - _WINDOW_SECONDS)
 
 
+def _instant(cell: int, cells: int, stage: Stage, now: Reading) -> int | None:
+    """The boottime that a cell of the time line stands for; None: it has not come."""
+    elapsed = now.leader_elapsed(stage.began)
+    second = _first_second(elapsed) + cell / cells * _WINDOW_SECONDS
+    return None if second > elapsed else stage.began.boottime_ns + int(second * 1e9)
+
+
 def strip(actor: Role, stage: Stage, now: Reading, cells: int) -> Text:
     """The last seconds of one process. Each cell shows one instant and not a stretch of time: within a stretch the
     leadership may pass on, and it would look as if two had led."""
-    elapsed = now.leader_elapsed(stage.began)
     text = Text(no_wrap=True)
     before = State.ABSENT
     for cell in range(cells):
-        second = _first_second(elapsed) + cell / cells * _WINDOW_SECONDS
-        if second > elapsed:
+        instant = _instant(cell, cells, stage, now)
+        if instant is None:
             break
-        state = actor.state_at(stage.began.boottime_ns + int(second * 1e9))
+        state = actor.state_at(instant)
         sign, style = _STRIP[state]
         if state is not before:
             sign, style = _LAST_SIGN.get(state, (sign, style))

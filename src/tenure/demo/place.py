@@ -24,6 +24,9 @@ _LEASE_SECONDS = {"gs": 8.0}
 """The shortest that Google's one write a second allows."""
 _DEFAULT_LEASE_SECONDS = 3.0
 _WORK_SECONDS = 0.1
+_ORDER_SECONDS = 0.2
+_LOOK_SECONDS = 0.5
+_ENCORE_SECONDS = 1.0
 _CLEARING_SECONDS = 60.0
 
 
@@ -41,6 +44,7 @@ class Place(msgspec.Struct):
         return _LEASE_SECONDS.get(self.url.scheme, _DEFAULT_LEASE_SECONDS)
 
     def part(self, worker: str, parent: int) -> Part:
+        between_writes = SECONDS_BETWEEN_WRITES.get(self.url.scheme, 0.0)
         return Part(
             url=self.url.text(),
             namespace=NAMESPACE,
@@ -48,7 +52,22 @@ class Place(msgspec.Struct):
             ledger=LEDGER,
             parent=parent,
             lease_seconds=self.lease_seconds,
-            work_seconds=max(_WORK_SECONDS, SECONDS_BETWEEN_WRITES.get(self.url.scheme, 0.0)),
+            work_seconds=max(_WORK_SECONDS, between_writes),
+            order_seconds=_ORDER_SECONDS,
+            # Shorter than a lease, so that what a killed process had in hand is brought again before the curtain.
+            visibility_seconds=self.lease_seconds * 2 / 3,
+            look_seconds=max(_LOOK_SECONDS, between_writes),
+        )
+
+    def encore(self, worker: str, parent: int) -> Part:
+        """After the story, with less haste: it may go on for hours."""
+        part = self.part(worker, parent)
+        return msgspec.structs.replace(
+            part,
+            work_seconds=max(part.work_seconds, _ENCORE_SECONDS),
+            order_seconds=max(part.order_seconds, _ENCORE_SECONDS),
+            queue_seconds=_ENCORE_SECONDS / 2,
+            look_seconds=max(part.look_seconds, _ENCORE_SECONDS),
         )
 
 

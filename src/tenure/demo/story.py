@@ -1,22 +1,27 @@
-"""Five acts: an election, work that only the leader does, a leader that is killed, one that is frozen and wakes up too
-late, one that leaves; then the verdicts on what they did."""
+"""An election, work that only the leader does and a shop that all of them keep; a leader that is killed, one that is
+frozen and wakes up too late, one that leaves; then the shop is closed, and come the verdicts on what they did."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
-from tenure.clock import SYSTEM_CLOCK, Clock, Reading
+from tenure.clock import Reading
 from tenure.coordinator.audit import Audit, audit
 from tenure.coordinator.fenced import read
 from tenure.coordinator.layout import namespace_store
-from tenure.demo.candidate import Deed, Entry, Outcome, Report, read_ledger
+from tenure.demo.accounts import Orders, Takings, Ticks, judge_orders, judge_takings, judge_ticks
+from tenure.demo.books import queue_stats, takings, tick_records
+from tenure.demo.candidate import Entry, read_ledger
 from tenure.demo.cast import Actor, State
 from tenure.demo.judge import Thaw, Work, judge_thaw, judge_work, spans, two_at_once
+from tenure.demo.lines import Outcome, Step
 from tenure.demo.place import LEDGER, NAMESPACE, Place
+from tenure.demo.stage import FIRST_THREE, REPLACEMENT, Stage
 from tenure.demo.verdicts import (
     Change,
     Verdict,
@@ -24,17 +29,17 @@ from tenure.demo.verdicts import (
     on_doctor,
     on_history,
     on_leaders,
+    on_orders,
+    on_takings,
     on_thaw,
+    on_ticks,
     on_work,
 )
 from tenure.doctor import Report as DoctorReport
 from tenure.doctor import examine
 from tenure.errors import Damaged, NotFenced, TenureError
-from tenure.store import Access, open_store
+from tenure.store import Access, Store, open_store
 
-FIRST_THREE = ("ada", "ben", "cyd")
-REPLACEMENT = "dan"
-ACTS = ("join", "work", "kill", "freeze", "leave", "verdicts")
 RACES = 10
 _PATIENCE_LEASES = 10.0
 """How many leases to wait for anything: a busy machine is slow, and only one that hangs is wrong."""
@@ -43,8 +48,10 @@ _PIECES_BETWEEN = 5
 _REST_SECONDS = 2.0
 """So that the next in rank has seen the fleet: a leader is hardly ever lost in its first second."""
 _POLL_SECONDS = 0.01
+_LOOK_SECONDS = 0.2
+"""From one look into the bucket to the next."""
 
-Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 class WentWrong(TenureError):
@@ -75,50 +82,11 @@ class Result(msgspec.Struct, frozen=True):
     thaw: Thaw
     audit: Audit
     doctor: DoctorReport
+    queue: Orders | None
+    """None: the bucket has something else where the queue was; likewise these:"""
+    schedule: Ticks | None
+    counter: Takings | None
     verdicts: tuple[Verdict, ...]
-
-
-class Stage:
-    """What there is to see: who is on it, which act it is, and what came of the acts before."""
-
-    def __init__(self, say: Say, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._say = say
-        self.clock = clock
-        self.began = clock.read()
-        self.actors: list[Actor] = []
-        self.act = 0
-        """The number of the current act; 0 before the first."""
-        self.sentence = ""
-        self.came_of: dict[int, str] = {}
-        self.curtain: Reading | None = None
-        """When the processes were sent home."""
-
-    def open(self, title: str, sentence: str) -> None:
-        self.act = ACTS.index(title) + 1
-        self.sentence = sentence
-        self._say(f"{self.act}. {sentence}")
-
-    def tell(self, sentence: str) -> None:
-        self.sentence = sentence
-        self._say(f"   {sentence}")
-
-    def close(self, came_of: str) -> None:
-        """The act is over; what came of it, in few words."""
-        self.came_of[self.act] = came_of
-
-    @property
-    def over(self) -> bool:
-        return len(ACTS) in self.came_of
-
-    @property
-    def leader(self) -> Actor | None:
-        return next((actor for actor in self.actors if actor.state is State.LEADING), None)
-
-    def said(self) -> list[Report]:
-        return [report for actor in self.actors for report in actor.said]
-
-    def deeds(self) -> list[Deed]:
-        return [deed for actor in self.actors for deed in actor.deeds]
 
 
 async def tell(place: Place, stage: Stage) -> Result:
@@ -129,6 +97,7 @@ async def tell(place: Place, stage: Stage) -> Result:
         after_kill = await story.kill()
         after_freeze, thaw_of = await story.freeze()
         after_leave = await story.leave()
+        await story.close()
     finally:
         stage.curtain = stage.clock.read()
         for actor in stage.actors:
@@ -163,11 +132,18 @@ class _Story:
     async def work(self) -> None:
         stage = self._stage
         stage.open("work", "Only the leader works: each piece of work is an entry in a ledger, by a fenced write.")
+        since = self._clock.read()
         await self._pieces(_PIECES)
-        await self._clock.sleep(_REST_SECONDS)
         leader = await self._leader()
         stage.tell(f"{leader.name} has done {leader.done} pieces of work, and the others none.")
-        stage.close(f"{sum(actor.done for actor in stage.actors)} pieces of work, all by the leader")
+        await self._ticked(since)
+        stage.tell(
+            "They also keep a shop: all take orders into a queue, and handle and count them; a job fires each second."
+        )
+        await self._clock.sleep(_REST_SECONDS)
+        handled = len(self._handled())
+        done = sum(actor.done for actor in stage.actors)
+        stage.close(f"{done} pieces of work, all by the leader; {handled} orders handled, by all")
 
     async def kill(self) -> Change:
         stage = self._stage
@@ -183,9 +159,11 @@ class _Story:
         stage.close(str(change))
         await self._start(REPLACEMENT)
         await self._until(lambda: bool(stage.actors[-1].said), f"{REPLACEMENT} had started")
-        stage.tell(f"{REPLACEMENT} has come in its place, and stands by.")
+        stage.tell(f"{REPLACEMENT} has come in its place. The queue brings again what {old.name} had in hand.")
+        since = self._clock.read()
         await self._pieces(_PIECES_BETWEEN)
-        await self._clock.sleep(_REST_SECONDS)
+        await self._ticked(since)
+        await self._clock.sleep(max(0.0, _REST_SECONDS - self._clock.read().leader_elapsed(since)))
         return change
 
     async def freeze(self) -> tuple[Change, Callable[[], Thaw]]:
@@ -226,8 +204,42 @@ class _Story:
         stage.tell(f"{change}: the lease was handed on, and nobody had to wait.")
         stage.close(str(change))
         await self._until(lambda: not old.alive, f"{old.name} had ended")
+        since = self._clock.read()
         await self._pieces(_PIECES)
+        await self._ticked(since)
         return change
+
+    async def close(self) -> None:
+        """Nothing is called wrong here: what is left after all patience is for the verdicts."""
+        stage = self._stage
+        stage.open("close", "The shop takes no more orders, and is closed when all have been handled and counted.")
+        for actor in stage.actors:
+            if actor.alive:
+                actor.close_the_shop()
+        began = self._clock.read()
+        async with open_store(self._place.url.text(), access=Access.READ_ONLY) as store:
+            while not await self._is_sold_out(store) and self._clock.read().leader_elapsed(began) < self._patience:
+                await self._clock.sleep(_LOOK_SECONDS)
+        taken, handled = self._taken(), self._handled()
+        came_of = f"{len(taken & handled.keys())} of {len(taken)} orders handled"
+        stage.tell(f"{came_of}, for {sum(handled.values()):,} in all.")
+        stage.close(came_of)
+
+    async def _is_sold_out(self, store: Store) -> bool:
+        """Everything is handled, the queue knows it, and the counter's record has it."""
+        taken, handled = self._taken(), self._handled()
+        takings = max((till.takings for till in self._stage.tills()), default=0)
+        if taken - handled.keys() or takings < sum(handled.values()):
+            return False
+        stats, _ = await _read(queue_stats(store, self._clock))
+        return stats is not None and len(taken) <= stats.enqueued == stats.done + stats.dead
+
+    def _taken(self) -> set[str]:
+        return {order.key for order in self._stage.orders() if order.outcome is Outcome.DONE}
+
+    def _handled(self) -> dict[str, int]:
+        """With their prices."""
+        return {each.key: each.price for each in self._stage.handlings() if each.step is Step.COUNTED}
 
     # Waiting
 
@@ -280,6 +292,14 @@ class _Story:
 
         await self._until(enough, f"the leader had done {count} pieces of work")
 
+    async def _ticked(self, since: Reading) -> None:
+        """Let the job fire, if it has not since then."""
+
+        def fired() -> bool:
+            return any(actor.fires and actor.fires[-1].boottime_ns > since.boottime_ns for actor in self._stage.actors)
+
+        await self._until(fired, "the job had fired")
+
     # The verdicts
 
     async def verdicts(self, elected: Change, changes: tuple[Change, ...], thaw: Thaw) -> Result:
@@ -300,6 +320,15 @@ class _Story:
         judged(on_work(work, why_not))
         judged(on_thaw(thaw))
         async with open_store(self._place.url.text(), access=Access.READ_ONLY) as store:
+            queue, why_not = await _read(queue_stats(store, self._clock))
+            orders = judge_orders(stage.orders(), stage.handlings(), queue) if queue is not None else None
+            judged(on_orders(orders, why_not))
+            records, why_not = await _read(tick_records(store))
+            ticks = judge_ticks(stage.fires(), records) if records is not None else None
+            judged(on_ticks(ticks, why_not))
+            total, why_not = await _read(takings(store, self._clock))
+            counted = judge_takings(stage.handlings(), total) if total is not None else None
+            judged(on_takings(counted, why_not))
             history = await audit(namespace_store(store, NAMESPACE), NAMESPACE, self._clock)
         judged(on_history(history))
         stage.sentence = (
@@ -325,6 +354,9 @@ class _Story:
             thaw=thaw,
             audit=history,
             doctor=doctor,
+            queue=orders,
+            schedule=ticks,
+            counter=counted,
             verdicts=tuple(verdicts),
         )
 
@@ -335,3 +367,11 @@ class _Story:
             return read_ledger(found.body if found is not None else None).entries, ""
         except (Damaged, NotFenced) as error:
             return None, str(error)
+
+
+async def _read(reading: Awaitable[T]) -> tuple[T | None, str]:
+    """What was read, or else why it was not: damage is no reason to say nothing of the rest."""
+    try:
+        return await reading, ""
+    except TenureError as error:
+        return None, str(error)

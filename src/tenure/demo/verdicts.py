@@ -7,6 +7,7 @@ from itertools import pairwise
 import msgspec
 
 from tenure.coordinator.audit import Audit
+from tenure.demo.accounts import Orders, Takings, Ticks
 from tenure.demo.judge import Span, Thaw, Work
 from tenure.doctor import Report as DoctorReport
 
@@ -72,8 +73,7 @@ def on_work(work: Work | None, why_not: str) -> Verdict:
             "out of order": work.out_of_order,
             "written by a leader of the past": work.stale,
         }
-        says = ", ".join(f"{count} {what}" for what, count in wrong.items() if count)
-        return Verdict("work", False, f"of {work.done} pieces of leader-only work {says}")
+        return Verdict("work", False, f"of {work.done} pieces of leader-only work {_counts(wrong)}")
     doubt = f" ({work.in_doubt_written} by a process that did not live to hear it)" if work.in_doubt_written else ""
     says = f"{work.written} pieces of leader-only work in the ledger{doubt}: none lost, none done twice"
     # An empty ledger would agree with everything.
@@ -92,6 +92,67 @@ def on_thaw(thaw: Thaw) -> Verdict:
             f"and made {thaw.landed} writes under its old epoch; {thaw.refused} were refused"
         )
     return Verdict("thaw", thaw.ok, says)
+
+
+def on_orders(orders: Orders | None, why_not: str) -> Verdict:
+    if orders is None:
+        return Verdict("queue", False, f"the queue cannot be read: {why_not}")
+    if not orders.ok:
+        wrong = {
+            "LOST": orders.lost,
+            "handled again after they had been reported as done": orders.again_after_report,
+            "handled that nobody ordered": orders.unordered,
+            "still in the queue": orders.left,
+            "given up": orders.dead,
+            "wrong in the queue's own count": orders.miscounted,
+        }
+        return Verdict("queue", False, f"of {orders.taken} orders in the queue {_counts(wrong)}")
+    them = "it" if orders.again == 1 else "them"
+    again = f"; {orders.again} handled again, as who had {them} was killed, frozen or late" if orders.again else ""
+    says = f"{orders.taken} orders acknowledged by the queue, and all handled: 0 lost{again}"
+    return Verdict("queue", orders.taken > 0, says if orders.taken else "the queue took no order at all")
+
+
+def on_ticks(ticks: Ticks | None, why_not: str) -> Verdict:
+    if ticks is None:
+        return Verdict("schedule", False, f"the schedule cannot be read: {why_not}")
+    if not ticks.ok:
+        wrong = {
+            "without a record": ticks.missing,
+            "decided twice": ticks.decided_twice,
+            "FIRED TWICE": ticks.fired_twice,
+            "fired without a record": ticks.unrecorded,
+            "on record as done by nobody": ticks.not_done,
+            "begun before their time": ticks.early,
+        }
+        return Verdict("schedule", False, f"of {ticks.seconds} seconds of the job {_counts(wrong)}")
+    passed = f", {ticks.passed} passed over" if ticks.passed else ""
+    they = "it" if ticks.interrupted == 1 else "they"
+    unended = f", {ticks.interrupted} whose leader could not say that {they} ended" if ticks.interrupted else ""
+    says = (
+        f"{ticks.seconds} seconds, each with one record of its job: {ticks.fired} fired, none twice{passed}{unended}; "
+        f"up to {ticks.latest_seconds:.1f} s late while nobody led"
+    )
+    return Verdict("schedule", ticks.fired > 0, says if ticks.fired else "the job never fired")
+
+
+def on_takings(takings: Takings | None, why_not: str) -> Verdict:
+    if takings is None:
+        return Verdict("counter", False, f"the counter cannot be read: {why_not}")
+    if not takings.ok:
+        says = (
+            f"the counter says {takings.total:,}, and the {takings.counted} prices that it acknowledged are "
+            f"{takings.amount:,}, which the {takings.in_doubt} in doubt do not explain"
+        )
+        return Verdict("counter", False, says)
+    again = f", though {takings.again} {'was' if takings.again == 1 else 'were'} given twice" if takings.again else ""
+    doubt = f" ({takings.in_doubt_counted:,} of it by processes that never heard)" if takings.in_doubt_counted else ""
+    says = f"the counter says {takings.total:,}{doubt}: each of {takings.counted} acknowledged prices, once{again}"
+    return Verdict("counter", takings.counted > 0, says if takings.counted else "nothing was counted at all")
+
+
+def _counts(wrong: dict[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in wrong.items() if count)
 
 
 def on_history(history: Audit) -> Verdict:
