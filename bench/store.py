@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import math
+import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.machine import save
+from bench.form import finish
 from lab.azurite import Azurite
 from lab.buckets import make_bucket, make_container
 from lab.ceph import Ceph
@@ -31,6 +32,8 @@ from tenure.errors import StoreUnavailable
 from tenure.store import Applied, Store, open_store
 
 BODY = b"x" * 1000
+COUNT = 1000
+STORES = ["memory", "directory", "ministack", "ceph", "azurite"]
 LISTED = 1000
 Operation = Callable[[int], Awaitable[None]]
 BlockingOperation = Callable[[int], None]
@@ -175,6 +178,7 @@ def bench_boto3(name: str, endpoint: S3Endpoint, count: int) -> Iterator[Row]:
 
 async def main(count: int, only: list[str]) -> None:
     console = Console(width=110)
+    busy = [round(load, 1) for load in os.getloadavg()]
     rows: list[Row] = []
     left_out: list[str] = []
 
@@ -214,8 +218,15 @@ async def main(count: int, only: list[str]) -> None:
     show(rows, console)
     for name in left_out:
         console.print(f"left out: {name}")
-    path = save("store", {"count": count, "body_bytes": len(BODY), "rows": [row.as_json() for row in rows]})
-    console.print(f"raw samples: {path}")
+    result = {
+        "seeds": "none: nothing here is drawn at random but ids",
+        "load_average_before": busy,
+        "count": count,
+        "body_bytes": len(BODY),
+        "left_out": left_out,
+        "rows": [row.as_json() for row in rows],
+    }
+    finish("store", result, [], console, is_whole=count == COUNT and only == STORES and not left_out)
 
 
 def show(rows: list[Row], console: Console) -> None:
@@ -233,8 +244,8 @@ def show(rows: list[Row], console: Console) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000, help="requests of each kind")
-    stores = ["memory", "directory", "ministack", "ceph", "azurite"]
-    parser.add_argument("--only", nargs="+", choices=stores, default=stores)
+    parser.add_argument("--count", type=int, default=COUNT, help="requests of each kind")
+    parser.add_argument("--only", nargs="+", choices=STORES, default=STORES)
+    parser.add_argument("--quick", action="store_true", help="small counts: to see that it works")
     options = parser.parse_args()
-    asyncio.run(main(options.count, options.only))
+    asyncio.run(main(100 if options.quick else options.count, options.only))

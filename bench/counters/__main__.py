@@ -19,13 +19,12 @@ average is noted beside each run.
     python -m bench.counters --only redis --keep
 
 A run of everything, at full counts, is written to bench/results/counters.json; any other to .bench/counters.json,
-unless `--keep` says that it replaces its subjects' figures in the former.
+unless `--keep` says that it replaces what it measured of its subjects in the former.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -38,13 +37,13 @@ from typing import Any
 
 from rich.console import Console
 
-from bench.counters.figures import missed
+from bench.counters.figures import limits, missed
 from bench.counters.ours import Bench
 from bench.counters.plan import PARTS, Plan
 from bench.counters.redis import RedisPeer
 from bench.counters.s3db import S3dbPeer
 from bench.counters.table import show
-from bench.machine import RESULTS, describe, save
+from bench.form import finish, kept, merged
 from bench.queue.__main__ import missing as missing_server
 from bench.queue.__main__ import server_of
 from lab.buckets import make_bucket
@@ -74,24 +73,15 @@ def missing(name: str) -> str | None:
     return RedisPeer.missing() if name == "redis" else missing_server(name)
 
 
-def write(subjects: list[dict[str, Any]], left_out: list[str], plan: Plan, *, is_whole: bool, keep: bool) -> Path:
+def result_of(subjects: list[dict[str, Any]], left_out: list[str], plan: Plan, *, keep: bool) -> dict[str, Any]:
     result: dict[str, Any] = {
         "seeds": "none: nothing here is drawn at random but ids, backoffs and heartbeat jitter",
         "conditions": CONDITIONS,
         "plan": vars(plan),
         "left_out": left_out,
     }
-    if keep and (RESULTS / "counters.json").exists():
-        fresh = {subject["subject"] for subject in subjects}
-        former = json.loads((RESULTS / "counters.json").read_text())["subjects"]
-        subjects = [each for each in former if each["subject"] not in fresh] + subjects
-    result["subjects"] = subjects
-    if is_whole or keep:
-        return save("counters", result)
-    SCRATCH.mkdir(exist_ok=True)
-    path = SCRATCH / "counters.json"
-    path.write_text(json.dumps({"machine": describe(), **result}, indent=1) + "\n")
-    return path
+    result["subjects"] = merged(kept("counters").get("subjects", []), subjects) if keep else subjects
+    return result
 
 
 def main() -> int:
@@ -134,7 +124,8 @@ def main() -> int:
     is_whole = not options.quick and names == list(SUBJECTS) and plan == Plan() and not left_out
     for reason in left_out:
         console.print(f"left out: {reason}", markup=False)
-    console.print(f"raw samples: {write(subjects, left_out, plan, is_whole=is_whole, keep=options.keep)}")
+    result = result_of(subjects, left_out, plan, keep=options.keep)
+    code = finish("counters", result, limits(result["subjects"]), console, is_whole=is_whole or options.keep)
     sentences = [sentence for subject in subjects for sentence in subject.get("missed", [])]
     for sentence in sentences:
         console.print(f"[red]missed[/]: {sentence}", highlight=False)
@@ -142,7 +133,7 @@ def main() -> int:
         console.print(f"logs: {home}")
     else:
         shutil.rmtree(home, ignore_errors=True)
-    return 1 if sentences else 0
+    return 1 if sentences else code
 
 
 def parse() -> argparse.Namespace:
@@ -157,7 +148,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--runs", type=int)
     parser.add_argument("--waiting", type=int, help="records in the leader's memory")
     parser.add_argument("--quick", action="store_true", help="small counts: to see that it works")
-    parser.add_argument("--keep", action="store_true", help="replace these subjects in bench/results/counters.json")
+    parser.add_argument("--keep", action="store_true", help="replace what is measured in bench/results/counters.json")
     return parser.parse_args()
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from bench.counters.plan import HEAVY, LEAST_PER_SECOND, MOST_CHANGE, MOST_REQUESTS
+from bench.counters.plan import HEAVY, LEAST_PER_SECOND, MOST_CHANGE, MOST_REQUESTS, OURS
+from bench.form import Limit
 from bench.queue.figures import percentile, usd
 from bench.ttl.meter import Requests, since, together
 
@@ -109,6 +110,26 @@ def missed(subject: dict[str, Any]) -> list[str]:
                 f"with {touched} records touched, requests for each of them differ by {change:+.1%} between the fewest "
                 f"and the most stored: the bar is {MOST_CHANGE:.0%}"
             )
+    return found
+
+
+def limits(subjects: Sequence[dict[str, Any]]) -> list[Limit]:
+    """The same bars as figures, of the directory store, as far as they were measured."""
+    ours = next((subject for subject in subjects if subject["subject"] == OURS), {})
+    loads = ours.get("load", [])
+    heavy = [of_runs(load["runs"], "requests_each") for load in loads if load["callers"] >= HEAVY]
+    differ = [abs(change) for change in changes(ours.get("growth", [])).values()]
+    found = []
+    if loads:
+        best = max(of_runs(load["runs"], "consolidated_per_second") for load in loads)
+        lost = sum(abs(run["adds"] - run["counted"]) for load in loads for run in load["runs"])
+        found.append(Limit("adds a second until all is consolidated", best, LEAST_PER_SECOND, is_least=True))
+        found.append(Limit("adds lost or counted twice", lost, 0))
+    if heavy:
+        found.append(Limit(f"requests an add, from {HEAVY:,} callers on", max(heavy), MOST_REQUESTS))
+    if differ:
+        what = "change of requests per touched record from the fewest stored to the most"
+        found.append(Limit(what, max(differ), MOST_CHANGE))
     return found
 
 

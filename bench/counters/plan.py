@@ -12,6 +12,8 @@ HEAVY = 1_000
 """Callers in each process from which on that holds: fewer have fewer calls to share a request with."""
 MOST_CHANGE = 0.05
 """Bar: by how much the requests per touched record may differ between the fewest and the most records stored."""
+OURS = "tenure on directory"
+"""The subject that the bars are for."""
 PARTS = ("load", "calls", "growth", "memory")
 
 

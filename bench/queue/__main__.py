@@ -10,14 +10,13 @@ the list prices of S3 Standard, whatever the store.
     python -m bench.queue --only celery dramatiq --keep
 
 A run of everything, at full counts, is written to bench/results/queue.json; any other to .bench/queue.json, unless
-`--keep` says that it replaces its subjects' figures in the former.
+`--keep` says that it replaces what it measured of its subjects in the former.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import shutil
 import subprocess
 import tempfile
@@ -29,7 +28,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench.machine import RESULTS, describe, save
+from bench.form import finish, kept, merged
 from bench.queue.ours import Bench
 from bench.queue.peers import PEERS, RedisPeer, missing_peers
 from bench.queue.plan import PARTS, Plan
@@ -97,7 +96,7 @@ def missing(name: str) -> str | None:
     return S3dbPeer.missing() if name == "s3db" else missing_peers()
 
 
-def write(subjects: list[dict[str, Any]], left_out: list[str], plan: Plan, *, is_whole: bool, keep: bool) -> Path:
+def result_of(subjects: list[dict[str, Any]], left_out: list[str], plan: Plan, *, keep: bool) -> dict[str, Any]:
     for subject in subjects:
         subject["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
     fields = {name: value for name, value in vars(plan).items() if name != "rate_seconds"}
@@ -106,17 +105,8 @@ def write(subjects: list[dict[str, Any]], left_out: list[str], plan: Plan, *, is
         "plan": fields,
         "left_out": left_out,
     }
-    if keep and (RESULTS / "queue.json").exists():
-        fresh = {subject["subject"] for subject in subjects}
-        former = json.loads((RESULTS / "queue.json").read_text())["subjects"]
-        subjects = [each for each in former if each["subject"] not in fresh] + subjects
-    result["subjects"] = subjects
-    if is_whole or keep:
-        return save("queue", result)
-    SCRATCH.mkdir(exist_ok=True)
-    path = SCRATCH / "queue.json"
-    path.write_text(json.dumps({"machine": describe(), **result}, indent=1) + "\n")
-    return path
+    result["subjects"] = merged(kept("queue").get("subjects", []), subjects) if keep else subjects
+    return result
 
 
 def main() -> None:
@@ -154,7 +144,8 @@ def main() -> None:
     is_whole = not options.quick and names == everything and plan == Plan() and not left_out
     for reason in left_out:
         console.print(f"left out: {reason}", markup=False)
-    console.print(f"raw samples: {write(subjects, left_out, plan, is_whole=is_whole, keep=options.keep)}")
+    result = result_of(subjects, left_out, plan, keep=options.keep)
+    finish("queue", result, [], console, is_whole=is_whole or options.keep)
     if left_out:
         console.print(f"logs: {home}")
     else:
@@ -175,7 +166,7 @@ def parse(everything: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, help="messages in one call of enqueue_many")
     parser.add_argument("--growth-on", nargs="+", choices=STORES)
     parser.add_argument("--quick", action="store_true", help="small counts: to see that it works")
-    parser.add_argument("--keep", action="store_true", help="replace these subjects in bench/results/queue.json")
+    parser.add_argument("--keep", action="store_true", help="replace what is measured in bench/results/queue.json")
     return parser.parse_args()
 
 

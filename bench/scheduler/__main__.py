@@ -33,7 +33,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench.machine import describe, save
+from bench.form import finish
 from bench.queue.obey import ROOT, Node
 from bench.queue.peers import environment
 from bench.scheduler.figures import row_of
@@ -148,13 +148,7 @@ def main() -> None:
         "subjects": subjects,
     }
     is_whole = names == list(SETTINGS) and plan == Plan() and not left_out
-    if is_whole:
-        path = save("scheduler", result)
-    else:
-        SCRATCH.mkdir(exist_ok=True)
-        path = SCRATCH / "scheduler.json"
-        path.write_text(json.dumps({"machine": describe(), **result}, indent=1) + "\n")
-    console.print(f"raw samples: {path}")
+    finish("scheduler", result, [], console, is_whole=is_whole)
     if left_out:
         console.print(f"logs: {home}")
     else:

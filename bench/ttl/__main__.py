@@ -23,18 +23,17 @@ other to .bench/ttl.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from bench.machine import describe, save
+from bench.form import finish
 from bench.ttl.disk import remove
+from bench.ttl.figures import limits
 from bench.ttl.measure import Bench
 from bench.ttl.plan import Plan
 from bench.ttl.table import show
@@ -92,10 +91,10 @@ def measure(home: Path, plan: Plan, console: Console) -> int:
         "load_average_after": [round(load, 1) for load in os.getloadavg()],
     }
     show(result, console)
-    console.print(f"raw samples: {write(result, is_whole=plan == Plan())}")
+    code = finish("ttl", result, limits(result["growth"]), console, is_whole=plan == Plan())
     for sentence in result["missed"]:
         console.print(f"[red]missed[/]: {sentence}", highlight=False)
-    return 1 if result["missed"] else 0
+    return 1 if result["missed"] else code
 
 
 def check_room(folder: Path, records: int) -> None:
@@ -106,14 +105,6 @@ def check_room(folder: Path, records: int) -> None:
             f"{folder.parent} has {free / 1e9:.1f} GB and {status.f_favail:,} inodes free, and {records:,} records "
             f"take about {needed / 1e9:.1f} GB and as many inodes: name another disk (--folder), or fewer (--stored)"
         )
-
-
-def write(result: dict[str, Any], *, is_whole: bool) -> Path:
-    if is_whole:
-        return save("ttl", result)
-    path = SCRATCH / "ttl.json"
-    path.write_text(json.dumps({"machine": describe(), **result}, indent=1) + "\n")
-    return path
 
 
 def parse() -> argparse.Namespace:

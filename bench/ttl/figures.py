@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from bench.form import Limit
 from bench.ttl.plan import MOST_CHANGE, MOST_REQUESTS
 
 _PER_RECORD = {"billed_per_record": "requests", "cpu_us_per_record": "CPU", "seconds": "wall time"}
@@ -25,6 +26,26 @@ def changes(growth: Sequence[dict[str, Any]]) -> dict[str, float]:
     """By figure. Requests have to stay the same; CPU and wall time are a disk's and a machine's as well."""
     fewest, most = growth[0]["cleanups"], growth[-1]["cleanups"]
     return {name: round(change(fewest, most, figure), 4) for figure, name in _PER_RECORD.items()}
+
+
+def limits(growth: Sequence[dict[str, Any]]) -> list[Limit]:
+    """The same bars as figures."""
+    runs = [run for row in growth for run in row["cleanups"]]
+    wrong = sum(
+        abs(run["expired"] - row["due"]) + abs(run["records_left"] - (row["stored"] - row["due"]))
+        for row in growth
+        for run in row["cleanups"]
+    )
+    return [
+        Limit("requests per expired record", max(run["billed_per_record"] for run in runs), MOST_REQUESTS),
+        Limit("records read in vain", max(run["read_in_vain"] for run in runs), 0),
+        Limit("records that expired though they were not due, or did not though they were", wrong, 0),
+        Limit(
+            f"change of requests per expired record from {growth[0]['stored']:,} stored to {growth[-1]['stored']:,}",
+            abs(changes(growth)["requests"]),
+            MOST_CHANGE,
+        ),
+    ]
 
 
 def missed(growth: Sequence[dict[str, Any]]) -> list[str]:
