@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait for processes and clocks for much of their time, so there are more of these than cores.
 WORKERS ?= 4
+# 1: install the versions and hashes of requirements-ci.txt, which fit one Python on one platform (its first line says which).
+LOCKED ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start hundreds of processes; where compiled modules are not kept, each compiles all that it imports.
@@ -12,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers servers model check format requirements dist bench-queue bench-scheduler bench-counters clean
+.PHONY: help venv demo test test-slow test-servers screenshots servers model check format chaos fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,10 +32,11 @@ $(VENV)/.installed: pyproject.toml
 		$(PYTHON) -c 'import ensurepip'; } || { \
 		echo "$(PYTHON) cannot make virtual environments: install its venv package (Debian: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(if $(LOCKED),$(BIN)/python -m pip install -q --require-hashes -r requirements-ci.txt)
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@
 
-demo: venv ## Watch an election among real processes, of which one is killed and one frozen: half a minute
+demo: venv ## Watch an election and shared work among real processes, one killed and one frozen: half a minute
 	$(BIN)/tenure demo
 
 test: venv ## Run the tests that need nothing installed but Python
@@ -48,7 +51,14 @@ test-servers: venv servers ## Run the tests against real object stores, those th
 model: venv servers ## Search the model of the lease exhaustively, and its broken variants (spin)
 	$(BIN)/python -m tools.model
 
-servers: ## Install the object stores that test-servers runs against
+# The stores are installed by `make servers`, which this does not do again each time.
+chaos: venv ## Every part at once, and all that may go wrong (STORE=ministack|ceph|directory MINUTES=3 SEED=... ARGS="...")
+	$(BIN)/python -m lab.chaos --store $(or $(STORE),ministack) --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+screenshots: venv servers ## Make the pictures of the dashboard in docs/pictures, of real processes in a real browser
+	TENURE_SCREENSHOTS=docs/pictures $(BIN)/python -m pytest -q -m servers tests/browser/test_screenshots.py
+
+servers: ## Install the object stores and the browser that test-servers runs against
 	tools/install-servers
 
 check: venv ## Lint, check formatting, types and the direction of imports
@@ -63,12 +73,27 @@ format: venv ## Format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+fuzz: venv ## Fuzz what reads a bucket, guided by coverage, for SECONDS=60 (atheris, which has wheels for Linux on x86-64)
+	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -q -e '.[fuzz]'
+	$(BIN)/python -m tools.fuzz $(or $(SECONDS),60)
+
 requirements: venv ## Print the tests that passed for each requirement (STRICT=1: fail if one has none)
 	@$(BIN)/python tools/requirements.py $(if $(filter-out 0,$(STRICT)),--strict)
+
+docs: venv ## Build these documents into .build/docs/index.html; a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -n -b html docs .build/docs
 
 dist: venv ## Build the source distribution and the wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
+
+BENCHES := coordination failover scale queue counters scheduler ttl store idle dashboard profile
+
+.PHONY: bench
+bench: ## Measure everything, one bench after the other, and write docs/benchmarks.md: hours
+	@missed=; for name in $(BENCHES); do \
+		make --no-print-directory bench-$$name || missed="$$missed $$name"; done; \
+	$(BIN)/python -m bench.report && { test -z "$$missed" || { echo "missed a bar, or failed:$$missed"; exit 1; }; }
 
 bench-store: ## Measure the stores (bench-NAME runs bench/NAME.py; options in ARGS="...")
 bench-ttl: ## Measure records that expire, of 10,000 and of a million (ARGS="--quick": a first look)
@@ -84,10 +109,26 @@ bench-counters: venv ## Measure counters from two processes, beside s3db.js and 
 	tools/install-servers redis-server
 	$(BIN)/python -m bench.counters $(ARGS)
 
+# The client of etcd is built from the sources that Debian has of it. Every server is a child process of the bench.
+bench-failover: venv ## Measure takeovers and double leaders, beside s3db.js, etcd, ZooKeeper and Redis (ARGS="--quick")
+	tools/install-servers redis-server etcd:etcd-server /usr/share/java/zookeeper.jar:zookeeper java:default-jre-headless \
+		go:golang-go /usr/share/gocode/src/go.etcd.io/etcd/clientv3:golang-etcd-server-dev
+	$(BIN)/python -m bench.failover $(ARGS)
+
+bench-profile: venv ## Measure where the time goes, and what it was before (ARGS="--before REV")
+	$(BIN)/python -m bench.profile $(ARGS)
+
 bench-scheduler: venv ## Measure the scheduler with 10,000 jobs, beside APScheduler (ARGS="--quick": a first look)
 	$(BIN)/python -m bench.scheduler $(ARGS)
 
+# The tool has an environment of its own: what it needs is not what is looked at.
+.PHONY: audit
+audit: venv ## Ask for known holes in everything that is installed here (pip-audit; needs the network)
+	test -x .build/audit/bin/pip-audit || { $(PYTHON) -m venv .build/audit && .build/audit/bin/python -m pip install -q pip-audit; }
+	$(BIN)/python -m pip freeze --exclude-editable > .build/installed.txt
+	.build/audit/bin/pip-audit --disable-pip --no-deps -r .build/installed.txt
+
 clean: ## Remove everything that was generated or installed here
-	rm -rf $(VENV) .servers .bench .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) .servers .bench .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .build dist build
 	rm -rf src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -105,9 +105,7 @@ class Ceph:
         self._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd_uuid, "-c", str(self._config))
         self._start_osd()
         self._wait_for_osd()
-        self._run("radosgw", "-c", str(self._config), "-n", "client.rgw.a")
-        log = self._folder / "log" / "client.rgw.a.log"
-        wait_for_http(f"http://127.0.0.1:{self.port}/", None, log)
+        self.start_gateway()
         self._run(
             *("radosgw-admin", "-c", str(self._config), "user", "create", "--uid=test"),
             *("--display-name=test", "--access-key=test", "--secret-key=testtest"),
@@ -117,11 +115,37 @@ class Ceph:
         put_empty(endpoint, "/warm-up/object")  # makes the pools: a first PUT takes two seconds
         return endpoint
 
+    def start_gateway(self) -> None:
+        """About ten seconds."""
+        self._run("radosgw", "-c", str(self._config), "-n", "client.rgw.a")
+        log = self._folder / "log" / "client.rgw.a.log"
+        wait_for_http(f"http://127.0.0.1:{self.port}/", None, log)
+
+    def kill_gateway(self) -> None:
+        """The S3 side alone, without a word: what the storage behind it was told stays."""
+        self._signal("client.rgw.a.pid", signal.SIGKILL)
+        # The number may soon be another's, who is not to be signalled in its place.
+        (self._folder / "run" / "client.rgw.a.pid").unlink()
+
+    def pause(self) -> None:
+        """Gateway and storage stand still, with everything that they have in hand."""
+        self._signal_if_there(signal.SIGSTOP, "client.rgw.a.pid", "osd.0.pid")
+
+    def resume(self) -> None:
+        self._signal_if_there(signal.SIGCONT, "osd.0.pid", "client.rgw.a.pid")
+
     def stop(self) -> None:
         # The gateway first: without its OSD it would spend its last seconds waiting for one.
-        for name in ("client.rgw.a.pid", "osd.0.pid", "mon.a.pid"):
+        self._signal_if_there(signal.SIGKILL, "client.rgw.a.pid", "osd.0.pid", "mon.a.pid")
+
+    def _signal_if_there(self, number: int, *names: str) -> None:
+        """The gateway may be away, and between two starts it is."""
+        for name in names:
             with contextlib.suppress(OSError, ValueError):
-                os.kill(int((self._folder / "run" / name).read_text()), signal.SIGKILL)
+                self._signal(name, number)
+
+    def _signal(self, name: str, number: int) -> None:
+        os.kill(int((self._folder / "run" / name).read_text()), number)
 
     def _start_osd(self) -> None:
         # About once in five starts the OSD speaks to the monitor before it has its map, is told 'wrong fsid', and ends.

@@ -26,7 +26,8 @@ from typing import Any
 
 from lab.believer import boottime_ns, say
 from lab.counter_log import Call, NoteFile, Notes, error_word
-from tenure import CoordinatorConfig, Database
+from lab.pace import LEASE, config
+from tenure import Database
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.ledger import LedgerConfig
 from tenure.plugins.counters import EventualConsistencyPlugin
@@ -34,18 +35,13 @@ from tenure.plugins.counters import EventualConsistencyPlugin
 PAGES = "pages"
 VIEWS, SCORE = "views", "stats.score"
 FIELDS = (VIEWS, SCORE)
-LEASE = 3.0
-LEDGER = LedgerConfig(snapshot_every=100, trim_delay=8.0)
+LEDGER = LedgerConfig(snapshot_every=100, trim_delay=8 / 3 * LEASE)
 """Snapshots and trimmed entries are a part of what is tried."""
 INTERVAL = 1.0
 HOT = 10
 """Records that a fifth of all calls are for."""
 LARGEST = 10**12
 SPENT_EVERY = 0.5
-
-
-def config() -> CoordinatorConfig:
-    return CoordinatorConfig.for_lease(LEASE, startup_jitter_max=0)
 
 
 def counting(*, takes_part: bool) -> EventualConsistencyPlugin:
@@ -87,15 +83,15 @@ def next_change(number: int, exists: bool, dice: Random) -> str:
 # Calls
 
 
-def call_text(writer: str, number: int, records: int) -> str:
-    """The same for the same number: as `lab.counter_log` has it."""
+def call_text(writer: str, number: int, records: int, ops: int = 1) -> str:
+    """The same for the same number: as `lab.counter_log` has it. Of five, `ops` have an `op_id`."""
     dice = Random(f"{writer}:{number}")
     record = dice.randrange(min(HOT, records)) if dice.random() < 0.2 else dice.randrange(records)
     amount = dice.randint(1, LARGEST)
     field = SCORE if dice.random() < 0.25 else VIEWS
     if field == SCORE and dice.random() < 0.5:
         amount = -amount
-    return f"{writer}:{number}:{page_id(record)}:{field}:{amount}:{'op' if number % 5 == 0 else '-'}"
+    return f"{writer}:{number}:{page_id(record)}:{field}:{amount}:{'op' if number % 5 < ops else '-'}"
 
 
 def text_of(call: Call) -> str:
@@ -133,7 +129,7 @@ async def write(counters: EventualConsistencyPlugin, notes: NoteFile, arguments:
     while number <= arguments.share or again:
         texts, again = again, []
         for _ in range(min(arguments.burst, arguments.share + 1 - number)):
-            texts.append(call_text(arguments.worker_id, number, arguments.records))
+            texts.append(call_text(arguments.worker_id, number, arguments.records, arguments.ops))
             number += 1
         notes.write("adding", *texts)
         outcomes = await asyncio.gather(*(give(counters, text) for text in texts), return_exceptions=True)
@@ -271,6 +267,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--share", type=int, default=1000, help="a writer's last number")
     parser.add_argument("--rate", type=float, default=250.0, help="a writer's calls a second")
     parser.add_argument("--burst", type=int, default=25, help="of these, so many at a time")
+    parser.add_argument("--ops", type=int, default=1, help="of five calls of a writer, so many have an op_id")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds after each read or change")
     return parser.parse_args()
 

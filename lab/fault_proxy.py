@@ -23,7 +23,8 @@ from urllib.parse import unquote, urlsplit
 from lab.answers import error
 from lab.background import BackgroundServer
 from lab.faults import Fault, Landing, Reply
-from lab.http1 import Request, Response, encode_request, encode_response, read_request, read_response
+from lab.http1 import Request, Response, encode_response, read_request
+from lab.upstream import Upstream
 
 Match = str | Callable[[Request], bool] | None
 
@@ -36,9 +37,6 @@ _CODES = {
     503: "SlowDown",
 }
 _LOG_LIMIT = 100_000
-# Well under the keep-alive timeout of every server in the lab (Azurite's is 5 s), so that a request is never lost
-# to a connection that the server was just about to close.
-_REUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,8 @@ def matches(match: Match, request: Request) -> bool:
 
 
 class FaultProxy:
-    def __init__(self, target_url: str) -> None:
+    def __init__(self, target_url: str, *, log_limit: int = _LOG_LIMIT) -> None:
+        """`log_limit`: so many of the newest requests are kept to be looked at."""
         parts = urlsplit(target_url)
         if parts.scheme != "http" or not parts.hostname or not parts.port:
             raise ValueError(f"not a plain http URL with a port: {target_url}")
@@ -93,7 +92,7 @@ class FaultProxy:
         self._server = BackgroundServer(self._connection)
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
-        self._log: deque[ProxiedRequest] = deque(maxlen=_LOG_LIMIT)
+        self._log: deque[ProxiedRequest] = deque(maxlen=log_limit)
         self._counts: Counter[str] = Counter()
         self._late: set[asyncio.Task[None]] = set()
         self._late_statuses: list[int | None] = []
@@ -109,13 +108,21 @@ class FaultProxy:
         with self._lock:
             self._late_pending = 0
 
-    def plan(self, fault: Fault, match: Match = None, times: int | None = 1) -> Rule:
-        """Do `fault` to the next `times` requests that match (None: until `clear`). The oldest plan goes first."""
-        return self._add(Rule(fault, match, times=times))
+    def plan(self, fault: Fault, match: Match = None, times: int | None = 1, *, ahead: bool = False) -> Rule:
+        """Do `fault` to the next `times` requests that match (None: until `clear`).
 
-    def every(self, n: int, fault: Fault, match: Match = None) -> Rule:
+        The oldest plan goes first, unless it is put ahead of all.
+        """
+        return self._add(Rule(fault, match, times=times), ahead)
+
+    def every(self, n: int, fault: Fault, match: Match = None, *, ahead: bool = False) -> Rule:
         """Do `fault` to each n-th request that matches, until `clear`."""
-        return self._add(Rule(fault, match, every=n))
+        return self._add(Rule(fault, match, every=n), ahead)
+
+    def remove(self, rule: Rule) -> None:
+        """Undo one plan, and leave the others. One that has ended by itself may be removed as well."""
+        with self._lock:
+            self._rules = [each for each in self._rules if each is not rule]
 
     def clear(self) -> None:
         with self._lock:
@@ -123,7 +130,7 @@ class FaultProxy:
 
     @property
     def requests(self) -> list[ProxiedRequest]:
-        """What went through, oldest first, each noted before its answer is sent. The last 100,000."""
+        """What went through, oldest first, each noted before its answer is sent. The last 100,000, or `log_limit`."""
         with self._lock:
             return list(self._log)
 
@@ -149,9 +156,9 @@ class FaultProxy:
             time.sleep(0.005)
         raise TimeoutError(f"{self._late_pending} late landings still under way after {seconds} s")
 
-    def _add(self, rule: Rule) -> Rule:
+    def _add(self, rule: Rule, ahead: bool) -> Rule:
         with self._lock:
-            self._rules.append(rule)
+            self._rules.insert(0 if ahead else len(self._rules), rule)
         return rule
 
     def _choose(self, request: Request) -> Fault | None:
@@ -166,7 +173,7 @@ class FaultProxy:
             return willing[0].fault
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream = _Upstream(self._host, self._port)
+        upstream = Upstream(self._host, self._port)
         try:
             while (request := await read_request(reader, writer)) is not None:
                 fault = self._choose(request)
@@ -176,7 +183,7 @@ class FaultProxy:
         finally:
             upstream.close()
 
-    async def _land(self, request: Request, fault: Fault | None, upstream: _Upstream) -> Response | None:
+    async def _land(self, request: Request, fault: Fault | None, upstream: Upstream) -> Response | None:
         landing = fault.landing if fault else Landing.ONCE
         if landing is Landing.NEVER:
             return None
@@ -195,7 +202,7 @@ class FaultProxy:
 
     async def _land_late(self, request: Request, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        upstream = _Upstream(self._host, self._port)
+        upstream = Upstream(self._host, self._port)
         status = None
         try:
             status = (await upstream.send(request)).status
@@ -240,40 +247,3 @@ class FaultProxy:
         entry = ProxiedRequest(request.method, unquote(request.target), headers, status_given, status_landed, fault)
         with self._lock:
             self._log.append(entry)
-
-
-class _Upstream:
-    """One connection to the store, opened when needed. It never sends a request a second time of its own accord."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = host, port
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._used = 0.0
-
-    async def send(self, request: Request) -> Response:
-        reader, writer = await self._open()
-        try:
-            writer.write(encode_request(request))
-            await writer.drain()
-            response = await read_response(reader, request.method)
-        except BaseException:
-            self.close()
-            raise
-        self._used = time.monotonic()
-        if (response.header("connection") or "").lower() == "close":
-            self.close()
-        return response
-
-    def close(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is not None:
-            is_stale = time.monotonic() - self._used > _REUSE_SECONDS or self._streams[0].at_eof()
-            if not is_stale:
-                return self._streams
-            self.close()
-        self._streams = await asyncio.open_connection(self._host, self._port)
-        return self._streams

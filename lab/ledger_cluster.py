@@ -77,10 +77,14 @@ class LedgerCluster:
 
     # Life
 
+    async def open(self) -> None:
+        """To look at the ledger, without following it."""
+        self._store = await open_store(self.url)
+
     async def __aenter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.events.touch()
-        self._store = await open_store(self.url)
+        await self.open()
         self._watching = asyncio.create_task(self._watch())
         return self
 

@@ -6,6 +6,7 @@ Check and write cannot interleave in it, so it is fit for races. It does not che
 from __future__ import annotations
 
 import importlib.util
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,15 @@ class Ministack:
         url = f"http://127.0.0.1:{self.port}"
         wait_for_http(f"{url}/_ministack/health", self._process, log)
         return S3Endpoint("ministack", url, "test", "testtest")
+
+    def pause(self) -> None:
+        """Nothing is answered, and nothing lost."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         if self._process is not None:

@@ -5,13 +5,15 @@
 Prints one JSON object. Exits 1 if there is a violation in it, 2 if the files cannot be judged.
 
 `--sent` are the logs of `lab.queue_producer`, `--handled` those of `lab.queue_worker`, and the events are what
-`lab.queue_cluster` did to them: `killed`, `stopped`, `continued`, `terminated`, each with the instant and the process.
+`lab.queue_cluster` did to them: `killed`, `stopped`, `continued`, `terminated`, each with the instant and the process,
+and `cut`, `restored`, for a worker by its name alone, while what it sends may not get through.
 All instants are of CLOCK_BOOTTIME, which is one clock for all processes of a machine.
 
 - Lost: accepted, and no handling of it has ended.
 - Again: handled once more under a higher token, though a report on an earlier handling was durable in time.
 - Unexplained: handled once more, and the process that had it before was not killed meanwhile (while it handled, or so
-  shortly after that it cannot have reported), was not stopped, was not late, and was not stopped short by SIGTERM.
+  shortly after that it cannot have reported), was not stopped, was not late, was not cut off from the store, and was
+  not stopped short by SIGTERM.
 - Of an ordering key: first handlings are in the order of sending, and no two at once, but for a process that was
   stopped or late.
 - Tokens rise from each handling of a message to the next, and no two have the same.
@@ -199,17 +201,26 @@ class Judge:
         self.longest_unreported = 0.0
         self._ended: dict[str, tuple[int, str]] = {}
         self._pauses: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._cuts: dict[str, list[tuple[int, int]]] = defaultdict(list)
         stopped: dict[str, int] = {}
+        cut: dict[str, list[int]] = defaultdict(list)
         for deed in sorted(files.deeds, key=lambda each: each.at_ns):
             if deed.what in ("killed", "terminated"):
                 # Who was asked to end, and then killed, was killed.
                 self._ended[deed.process] = (deed.at_ns, deed.what)
             elif deed.what == "stopped":
                 stopped[deed.process] = deed.at_ns
+            elif deed.what == "cut":
+                cut[deed.process].append(deed.at_ns)
+            elif deed.what == "restored" and cut[deed.process]:
+                # Several may overlap: whichever of them has ended, all that began lasted until now.
+                self._cuts[deed.process].append((cut[deed.process].pop(), deed.at_ns))
             if deed.what in ("continued", "killed") and deed.process in stopped:
                 self._pauses[deed.process].append((stopped.pop(deed.process), deed.at_ns))
         for process, at_ns in stopped.items():
             self._pauses[process].append((at_ns, 2**62))
+        for name, begun in cut.items():
+            self._cuts[name] += [(at_ns, 2**62) for at_ns in begun]
 
     def killed_ns(self, process: str) -> int | None:
         at_ns, what = self._ended.get(process, (0, ""))
@@ -217,6 +228,9 @@ class Judge:
 
     def was_stopped(self, process: str, from_ns: int, until_ns: int) -> bool:
         return any(low <= until_ns and high >= from_ns for low, high in self._pauses[process])
+
+    def was_cut(self, process: str, from_ns: int, until_ns: int) -> bool:
+        return any(low <= until_ns and high >= from_ns for low, high in self._cuts[process.rpartition(":")[0]])
 
     def was_late(self, handling: Handling, until_ns: int) -> bool:
         """Its time was over before it ended, or it told itself that a report came late."""
@@ -240,6 +254,8 @@ class Judge:
             return "stopped"
         if self.was_late(before, after.began_ns):
             return "late"
+        if self.was_cut(before.process, before.began_ns, after.began_ns):
+            return "cut off"
         if how == "terminated" and before.ended_ns is None and before.began_ns <= ended_ns:
             return "cut short by SIGTERM"
         return None

@@ -21,13 +21,14 @@ import sys
 from pathlib import Path
 
 from lab.believer import boottime_ns, say
-from lab.queue_worker import QUEUE, config
+from lab.pace import config
+from lab.queue_worker import QUEUE
 from tenure import Database
 from tenure.errors import TenureError
 from tenure.ledger import LedgerConfig
 from tenure.plugins.queue import Outgoing, S3QueuePlugin
 
-SMALL = 4096
+SMALL = 1024
 
 
 def body_of(name: str, number: int, keys: int, seconds: float = 0.0) -> str:

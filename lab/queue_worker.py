@@ -27,20 +27,16 @@ from random import Random
 from typing import Any
 
 from lab.believer import boottime_ns, say
-from tenure import CoordinatorConfig, Database
+from lab.pace import config
+from tenure import Database
 from tenure.plugins.queue import Message, S3QueuePlugin
 from tenure.plugins.queue.hand import Hand
 from tenure.plugins.queue.wire import Outcome, Piece
 
 QUEUE = "jobs"
-LEASE = 3.0
 SETTINGS: dict[str, Any] = {"visibility_timeout": 5.0, "margin": 3.0, "max_attempts": 100}
 """Killed again and again, nothing is to become a dead letter: then it would not be handled."""
 _LOOK = 0.1
-
-
-def config() -> CoordinatorConfig:
-    return CoordinatorConfig.for_lease(LEASE, startup_jitter_max=0)
 
 
 class HandlingLog:

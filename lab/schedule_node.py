@@ -24,13 +24,13 @@ from pathlib import Path
 from random import Random
 
 from lab.believer import boottime_ns, say
-from tenure import CoordinatorConfig, Database
+from lab.pace import config
+from tenure import Database
 from tenure.ledger import LedgerConfig
 from tenure.plugins.scheduler import Interrupted, Misfire, Overlap, Run, SchedulerPlugin, every
 from tenure.plugins.scheduler.job import JobOptions
 
 SCHEDULE = "scheduler"
-LEASE = 3.0
 GRACE = 1.0
 """Seconds: most of what becomes due while nobody leads is late, and what a leader decides is hardly ever."""
 KEPT = LedgerConfig(trim_delay=3600.0)
@@ -39,10 +39,6 @@ HOLD = 0.15
 LONG_HOLD = 1.5
 COMMAND_SECONDS = 30
 TICKER = Path(__file__).parent / "ticker.py"
-
-
-def config() -> CoordinatorConfig:
-    return CoordinatorConfig.for_lease(LEASE, startup_jitter_max=0)
 
 
 def options_of(number: int, end: datetime) -> JobOptions:

@@ -14,7 +14,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # From bottom to top. A layer is a module or a folder directly below the package; it may import itself and those before.
-LAYERS = ("errors", "clock", "entropy", "store", "election", "coordinator", "ledger", "database", "plugins", "testing")
+LAYERS = (
+    "errors",
+    "clock",
+    "entropy",
+    "store",
+    "election",
+    "coordinator",
+    "ledger",
+    "database",
+    "plugins",
+    "observe",
+    "testing",
+)
 
 # What people touch, above all layers: `cli` ties the others together, and the others do not know each other ...
 TOP = ("cli", "doctor", "dashboard", "telemetry", "blocking", "asgi", "demo", "simulate", "run", "plan")
