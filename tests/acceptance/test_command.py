@@ -15,9 +15,9 @@ import pytest
 from tenure import __version__
 from tenure.cli.main import cli, run
 from tenure.cli.settings import load
-from tenure.cli.view import Kind
 from tenure.coordinator.audit import FindingKind, TermEnd
 from tenure.election.records import encode
+from tenure.observe.view import Kind
 from tests.acceptance.command import tenure
 from tests.acceptance.test_status import DEAD, plant
 

@@ -235,7 +235,7 @@ def test_looking_writes_nothing(tmp_path: Path, home: Path) -> None:
         (("add", "posts", "home", "views", "--timezone", "Mars/Base"), 2, "--timezone is 'Mars/Base': give the IANA"),
         (("add", "pages", "home", "stats..likes", "--new"), 2, "cannot be counted: give a name"),
         (("add", "pages", "auto-1/x" * 40, "views"), 2, "id"),
-        (("add", "pages", "home", "views", "--op-id", ""), 2, "op_id is ''"),
+        (("add", "pages", "home", "views", "--op-id", ""), 2, "op-id is ''"),
         (("get", "pages", "home", "veiws"), 1, "did you mean 'views'?"),
         (("get", "page", "home"), 1, "there are counters of 'pages'"),
         (("top", "pages", "veiws"), 1, "did you mean 'views'?"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -12,9 +14,11 @@ import subprocess
 import sys
 import termios
 import time
+import urllib.request
 from collections.abc import Callable
 from fcntl import ioctl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +51,17 @@ def check(run: Run) -> None:
     assert result["thaw"]["landed"] == result["thaw"]["believed"] == 0
     assert result["audit"]["ok"] is True
     assert result["doctor"]["fit"] is True
+    assert result["queue"]["taken"] >= 30
+    assert result["queue"]["handled"] >= result["queue"]["taken"]
+    assert result["queue"]["lost"] == result["queue"]["left"] == result["queue"]["dead"] == 0
+    assert result["schedule"]["fired"] >= 5
+    assert result["schedule"]["missing"] == result["schedule"]["fired_twice"] == 0
+    assert result["counter"]["total"] == result["counter"]["amount"] + result["counter"]["in_doubt_counted"]
+    assert result["counter"]["counted"] == result["queue"]["handled"]
+    assert {verdict["about"] for verdict in result["verdicts"]} == {
+        *("leaders", "failover", "work", "thaw", "audit", "doctor"),
+        *("queue", "schedule", "counter"),
+    }
     assert all(verdict["ok"] for verdict in result["verdicts"])
 
 
@@ -62,6 +77,10 @@ def test_the_story_for_scripts_on_a_directory_of_the_users(tmp_path: Path) -> No
         "its write was refused",
         "is asked to stop (SIGTERM)",
         "none lost, none done twice",
+        "They also keep a shop",
+        "and all handled: 0 lost",
+        "fired, none twice",
+        "acknowledged prices, once",
     ):
         assert sentence in run.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
@@ -92,6 +111,59 @@ def test_a_store_that_cannot_do_is_refused_in_a_sentence(tmp_path: Path) -> None
         assert run.out == ""
 
 
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    """Before anything is begun."""
+    (tmp_path / "starlette").mkdir()
+    (tmp_path / "starlette" / "__init__.py").write_text("raise ImportError('not here')")
+    run = tenure("demo", "--dashboard", PYTHONPATH=str(tmp_path))
+    assert run.code == 2
+    assert run.out == ""
+    assert len(run.err.strip().splitlines()) == 1
+    assert "pip install 'tenure[dashboard]'" in run.err
+
+
+@linux
+@pytest.mark.slow
+def test_the_story_in_a_browser_goes_on_until_it_is_ended(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    demo = subprocess.Popen(
+        [*COMMAND, "--dashboard"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert demo.stdout is not None
+    told = ""
+    while "Ctrl-C ends it" not in told:
+        line = demo.stdout.readline()
+        assert line, demo.communicate()
+        told += line
+        if "want to lead" in line:  # from the beginning
+            found = re.search(r"on (http://127\.0\.0\.1:\d+/)\n.*token, (\w{32})\n", told)
+            assert found is not None
+            address, token = found.groups()
+            assert _asked(address + "healthz") is not None
+    assert told.count(address) == told.count(token) == 2
+    assert "All is right" in told
+    # Those who go on have a leader in a moment.
+    _until(lambda: _asked(address + "api/snapshot")["lease"]["leader"] in ("eva", "fin", "gus"))
+    snapshot = _asked(address + "api/snapshot")
+    assert snapshot["meta"]["namespace"] == "demo"
+    assert [queue["name"] for queue in snapshot["queues"]["rows"]] == ["orders"]
+    assert [job["id"] for job in snapshot["schedules"]["rows"]] == ["tick"]
+    assert [counter["name"] for counter in snapshot["counters"]["rows"]] == ["shop"]
+    started = _children(demo.pid)
+    assert len(started) == 3
+    demo.send_signal(signal.SIGINT)
+    _, complaint = demo.communicate(timeout=IN_TIME)
+    assert demo.returncode == 0, complaint
+    assert complaint == ""
+    assert {_state(pid) for pid in started} == {"gone"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def _asked(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=IN_TIME) as answer:
+        return json.loads(answer.read())
+
+
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -111,9 +183,9 @@ def _until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _with_a_frozen_leader(home: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
+def _with_a_frozen_leader(home: Path, *options: str) -> tuple[subprocess.Popen[bytes], list[int]]:
     demo = subprocess.Popen(
-        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(home)}
+        [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(home)}
     )
     assert demo.stdout is not None
     while b"is frozen (SIGSTOP)" not in (line := demo.stdout.readline()):
@@ -126,9 +198,19 @@ def _with_a_frozen_leader(home: Path) -> tuple[subprocess.Popen[bytes], list[int
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_demo_that_is_stopped_ends_the_frozen_too(tmp_path: Path, number: signal.Signals) -> None:
-    demo, started = _with_a_frozen_leader(tmp_path)
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGINT, ()),
+        (signal.SIGTERM, ()),
+        (signal.SIGHUP, ()),
+        (signal.SIGTERM, ("--dashboard",)),
+    ],
+)
+def test_a_demo_that_is_stopped_ends_the_frozen_too(
+    tmp_path: Path, number: signal.Signals, options: tuple[str, ...]
+) -> None:
+    demo, started = _with_a_frozen_leader(tmp_path, *options)
     demo.send_signal(number)
     demo.communicate(timeout=IN_TIME)
     assert demo.returncode == 130
@@ -161,6 +243,7 @@ def test_the_story_on_a_terminal(tmp_path: Path, columns: int, rows: int) -> Non
     for seen in ("tenure demo", "standing by", "frozen", "killed", "█", "░", "never two of them said at once"):
         assert seen in text
     assert "All is right" in text
+    assert "demo --dashboard" in text
     # The cursor that was hidden is back.
     assert text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l") >= 0
     assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 import tenure
+import tenure.blocking
 from tests.acceptance.fleet import fleet, leader_of
 
 ROOT = Path(__file__).parents[2]
@@ -50,10 +51,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenure.database.core.CoordinatorConfig", fast)
 
 
-def test_every_block_is_python() -> None:
+def test_every_block_is_run() -> None:
+    """Each of README.md has a test below, which asks for it by words that no other one has."""
     assert len(BLOCKS) >= 6
-    for block in BLOCKS:
-        compiled(block)
+    asked = [
+        call.args[0].value
+        for call in ast.walk(ast.parse(Path(__file__).read_text()))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", None) == "block_with"
+        if isinstance(call.args[0], ast.Constant)
+    ]
+    assert len(set(asked)) == len(asked)
+    assert {block_with(words) for words in asked} == set(BLOCKS)
 
 
 async def test_the_first_example(tmp_path: Path, done: list[int]) -> None:
@@ -61,7 +69,7 @@ async def test_the_first_example(tmp_path: Path, done: list[int]) -> None:
         done.append(epoch)
 
     names = {"tenure": tenure, "only_one_of_us_does_this": only_one_of_us_does_this}
-    assert block_with("tenure.lead(") == BLOCKS[0]
+    assert block_with("only_one_of_us_does_this") == BLOCKS[0]
     async with asyncio.timeout(30):
         await run(BLOCKS[0], tmp_path.as_uri(), **names)
         await run(BLOCKS[0], tmp_path.as_uri(), **names)
@@ -169,3 +177,27 @@ async def test_terms_and_events(tmp_path: Path, done: list[int]) -> None:
             await asyncio.sleep(0.02)
         listening.cancel()
     assert done == [1, 2]
+
+
+async def test_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def standard(**settings: Any) -> tenure.CoordinatorConfig:
+        return tenure.CoordinatorConfig(**{"startup_jitter_max": 0, **settings})
+
+    monkeypatch.setattr("tenure.database.core.CoordinatorConfig", standard)  # five seconds are more than fast() has
+    booked: list[tuple[str, int]] = []
+    names = {
+        "orders": lambda: ["first", "second"],
+        "book": lambda order, fencing_token: booked.append((order, fencing_token)),
+    }
+    code = compiled(block_with("tenure.blocking.lead("), tmp_path.as_uri())
+    async with asyncio.timeout(30):
+        await asyncio.to_thread(exec, code, names)
+    assert booked == [("first", 1), ("second", 1)]
+
+
+async def test_the_store(tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+    async with tenure.store.open_store(url) as store:
+        await store.create("config.json", b"old")
+        await run(block_with("open_store(").replace("s3://my-bucket/myapp", url), url, new_body=b"new")
+        assert (await store.get("config.json")).body == b"new"

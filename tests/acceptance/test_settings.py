@@ -113,7 +113,10 @@ def test_a_broken_file_stops_what_reads_it_and_nothing_else(tmp_path: Path, tenu
     ("text", "complaint"),
     [
         ("[watch]\ninterval = '5'", "tenure: Invalid value for '--interval': '5' is no duration"),
-        ("[doctor]\nrounds = 0", "tenure: Invalid value for '--rounds': 0 is not in the range"),
+        (
+            "[doctor]\nrounds = 0",
+            "tenure: Invalid value for '--rounds': give a whole number from 1 to 1000",
+        ),
         ("url = 'http://x'", "tenure: store URL 'http://x' does not begin with one of"),
         ('namespace = "a\\nb"', r"tenure: namespace is 'a\nb': give 1 to 64 printable characters"),
     ],

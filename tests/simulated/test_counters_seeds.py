@@ -28,7 +28,7 @@ QUICK = {
     "blind-totals": {"overwritten"},
     "forgets-op-ids": {"total", "consistent"},
     "returns-before-written": {"consistent", "consolidated", "lost"},
-    "rest-offered-early": {"total", "applied"},
+    "rest-offered-early": {"total", "applied", "watermark"},
 }
 """Variants that few seeds suffice for, and the promises that each breaks: one of them is found broken first."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -267,7 +268,7 @@ class TestFailover:
             leader.host.crash()
             polling.fleet.until(lambda: len(polling.runs) == 2, within=200)
             apart = polling.runs[1][0] - polling.runs[0][0]
-            assert 95 <= apart <= 110
+            assert 90 <= apart <= 110  # either run may come later than its time by some seconds
 
     @pytest.mark.parametrize("off", [-1e6, 1e6])
     def test_a_wall_clock_that_is_off_moves_the_phase_by_an_interval_at_most(self, off: float) -> None:
@@ -294,7 +295,7 @@ class TestRoughNetwork:
         rough(seed)
 
     def test_the_faults_that_this_relies_on_did_happen(self) -> None:
-        hits = rough(99)
+        hits = sum((Counter(rough(seed)) for seed in (97, 98, 99)), Counter())
         for fault in ("lost_reply", "late_landing_applied", "late_landing_rejected", "server_error_applied"):
             assert hits[fault] > 0, fault
 

@@ -52,7 +52,7 @@ def test_a_seed_replays_exactly() -> None:
 
 @pytest.mark.parametrize("name", list(QUICK)[:2])
 def test_the_judge_sees_a_broken_promise(name: str) -> None:
-    assert _first_check(name, 3) == QUICK[name]
+    assert QUICK[name] in _broken_promises(name, 3)
 
 
 def test_a_seed_leaves_no_trace() -> None:
@@ -82,7 +82,7 @@ def test_every_broken_variant_is_caught(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_the_right_promise_is_said_to_be_broken(name: str) -> None:
-    assert _first_check(name, 40) == QUICK[name]
+    assert QUICK[name] in _broken_promises(name, 40)
 
 
 @pytest.mark.slow
@@ -93,10 +93,12 @@ def test_sixty_seeds_have_no_violation() -> None:
     assert report.fewest_faults >= 20
 
 
-def _first_check(name: str, seeds: int) -> str | None:
-    """The first promise that is found broken, in some seeds."""
+def _broken_promises(name: str, seeds: int) -> set[str]:
+    """Those that are found broken in some seeds, until its own is: which is seen first is a matter of chance."""
+    found: set[str] = set()
     for seed in range(1, seeds + 1):
         result = run_ttl_seed(seed, Plan(what="ttl", minutes=3, broken=name))
-        if result.violations:
-            return result.violations[0].check
-    return None
+        found |= {violation.check for violation in result.violations}
+        if QUICK[name] in found:
+            break
+    return found

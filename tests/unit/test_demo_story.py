@@ -12,12 +12,13 @@ from rich.console import Console
 from tenure.clock import SYSTEM_CLOCK, Reading
 from tenure.coordinator.audit import Audit, Finding, FindingKind
 from tenure.coordinator.lead import Lead
-from tenure.demo.candidate import Deed, Entry, Ledger, Outcome, Part, Report, Worker, read_ledger
+from tenure.demo.candidate import Entry, Ledger, Part, Worker, read_ledger
 from tenure.demo.cast import Role, State
 from tenure.demo.judge import judge_thaw, judge_work, spans, two_at_once
+from tenure.demo.lines import Deed, Outcome, Report
 from tenure.demo.panel import MIN_HEIGHT, can_show, picture, strip
 from tenure.demo.place import fresh_part_of
-from tenure.demo.story import ACTS, Stage
+from tenure.demo.stage import ACTS, Stage
 from tenure.demo.verdicts import Change, on_changes, on_doctor, on_history, on_leaders, on_thaw, on_work
 from tenure.doctor import Report as DoctorReport
 from tenure.election.holding import Holding

@@ -49,7 +49,7 @@ def seconds(duration: str) -> float:
 def test_every_file_is_named_in_a_table() -> None:
     tables = (DEPLOY / "README.md").read_text() + (DEPLOY / "iam" / "README.md").read_text()
     files = {path for path in DEPLOY.rglob("*") if path.is_file() and path.name != "README.md"}
-    assert len(files) == 10
+    assert len(files) == 12
     assert {path.name for path in files if f"{path.name})" not in tables} == set()
 
 

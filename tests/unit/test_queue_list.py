@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.cli import queue_list
-from tenure.cli.queue_list import queues_at
 from tenure.ledger import ledger_store
+from tenure.observe import ledgers
+from tenure.observe.ledgers import Queues, queues_at
 from tenure.store import Entry
 from tenure.store.memory import MemoryStore
 
@@ -39,7 +39,7 @@ async def filled(queues: dict[str, int]) -> Counted:
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_list, "PAGE", 5)
+    monkeypatch.setattr(ledgers, "PAGE", 5)
 
 
 async def test_a_long_queue_is_skipped() -> None:
@@ -54,8 +54,8 @@ async def test_a_long_queue_is_skipped() -> None:
 
 async def test_the_limit() -> None:
     store = await filled({"a": 7, "b": 7, "c": 7})
-    assert await queues_at(store, 2) == queue_list.Queues(["a", "b"], [], True)
-    assert await queues_at(store, 3) == queue_list.Queues(["a", "b", "c"], [], False)
+    assert await queues_at(store, 2) == Queues(["a", "b"], [], True)
+    assert await queues_at(store, 3) == Queues(["a", "b", "c"], [], False)
 
 
 async def test_what_others_put_there_is_told_and_ends() -> None:
@@ -78,4 +78,4 @@ NAMES = st.text(st.sampled_from("aAz0-._~= /é"), min_size=1, max_size=4)
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(NAMES.filter(str.strip), st.sampled_from([1, 4, 5, 6, 12]), max_size=8))
 async def test_every_queue_is_found_once(queues: dict[str, Any]) -> None:
-    assert await queues_at(await filled(queues), 100) == queue_list.Queues(sorted(queues), [], False)
+    assert await queues_at(await filled(queues), 100) == Queues(sorted(queues), [], False)

@@ -9,7 +9,11 @@ import pytest
 from rich.console import Console
 
 from tenure.cli.screen import Footing, draw, is_drawable
-from tenure.cli.view import (
+from tenure.cli.watch import _line
+from tenure.clock import Reading
+from tenure.election.records import Damage, Handoff, Refusal, State, TooNew, Worker
+from tenure.election.sight import Absent, Found
+from tenure.observe.view import (
     MAX_CHANGES_OF_A_KIND,
     Change,
     Kind,
@@ -23,10 +27,6 @@ from tenure.cli.view import (
     see_same_lease,
     see_workers,
 )
-from tenure.cli.watch import _line
-from tenure.clock import Reading
-from tenure.election.records import Damage, Handoff, Refusal, State, TooNew, Worker
-from tenure.election.sight import Absent, Found
 from tenure.store import Version
 
 
