@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tenure.errors import SchemaTooNew, StoreError
-from tenure.ledger import InboxName, LedgerConfig, LedgerState
+from tenure.ledger import InboxName, LedgerConfig, LedgerState, Place
 from tenure.ledger.config import MAX_INBOX_BYTES
+from tenure.plugins.counters.shelf import Shelf, Shelved
 from tests.unit.counters_rig import INBOX, LOG, Node, Rig
 
 QUICK = LedgerConfig(trim_delay=20.0, retention=100.0, send_timeout=5.0, give_up_after=15.0, snapshot_every=40)
@@ -225,3 +226,41 @@ def test_a_log_that_was_left_alone_for_long_is_read_anew() -> None:
             rig.wait(60.0)
             assert _read(rig, reader) == 15 * number
         assert len(rig.bucket.keys(LOG)) < len(rig.entries), "it was trimmed meanwhile"
+
+
+@pytest.mark.req("EC-1")
+def test_while_nobody_leads_each_letter_is_fetched_once() -> None:
+    """Otherwise reads alone keep the store too busy for anybody to come to lead."""
+    with Rig() as rig:
+        writer, reader = rig.node("writer"), rig.node("reader")
+        fetched: list[str] = []
+
+        async def note(verb: str, key: str) -> StoreError | None:
+            if verb == "get" and key.startswith(INBOX):
+                fetched.append(key)
+            return None
+
+        reader.store.before = note
+        for number in range(1, 21):
+            rig.done(writer, lambda: writer.counters.add("home", "views", 1))
+            asked = [reader.do(lambda: reader.counters.get("home", "views", consistent=True)) for _ in range(3)]
+            rig.until(lambda asked=asked: all(asked))  # type: ignore[misc]
+            assert asked == [[number]] * 3
+        assert len(fetched) == 20
+        # Whoever leads then folds them, and what was read is not kept.
+        rig.leader()
+        rig.until(lambda: rig.total("home") == 20)
+        assert _read(rig, reader) == 20
+        assert len(reader.counters._shelf) == 0
+
+
+def test_a_shelf_holds_so_much_and_no_more() -> None:
+    shelf = Shelf(most_bytes=100)
+    names = [InboxName(0, "u", number) for number in range(1, 5)]
+    for name in names:
+        shelf.put(name, Shelved(40, Place(0), None))
+    assert [shelf.find(name) is not None for name in names] == [True, True, False, False]
+    shelf.keep(names[1:])
+    assert len(shelf) == 1
+    shelf.put(names[2], Shelved(60, Place(0), None))
+    assert shelf.find(names[2]) is not None

@@ -189,8 +189,9 @@ def _blind_write() -> list[Patch]:
 def _record_first() -> list[Patch]:
     consistent_totals = consistent_module.consistent_totals
 
-    async def hasty(store: Any, view: Any, resource: Resource[Any], *arguments: Any) -> Any:
-        return await consistent_totals(store, view, await _Read.of(resource, arguments[1]), *arguments)  # type: ignore[arg-type]
+    async def hasty(store: Any, view: Any, resource: Resource[Any], *arguments: Any, shelf: Any) -> Any:
+        read = await _Read.of(resource, arguments[1])
+        return await consistent_totals(store, view, read, *arguments, shelf=shelf)  # type: ignore[arg-type]
 
     return [(plugin_module, "consistent_totals", hasty)]
 
@@ -210,7 +211,7 @@ class _Read:
 
 
 def _without_inbox() -> list[Patch]:
-    async def nothing(store: Any, id: str) -> list[Any]:
+    async def nothing(store: Any, shelf: Any, id: str) -> list[Any]:
         return []
 
     return [(consistent_module, "_unfolded", nothing)]
@@ -220,9 +221,9 @@ def _inbox_last() -> list[Patch]:
     """Amounts that are folded between the two looks are in neither."""
     totals = consistent_module.consistent_totals
 
-    async def hasty(store: Any, view: Any, *arguments: Any) -> Any:
+    async def hasty(store: Any, view: Any, *arguments: Any, shelf: Any) -> Any:
         state = await view.refresh()
-        return await totals(store, _Stale(state), *arguments)  # type: ignore[arg-type]
+        return await totals(store, _Stale(state), *arguments, shelf=shelf)  # type: ignore[arg-type]
 
     return [(plugin_module, "consistent_totals", hasty)]
 
@@ -241,8 +242,9 @@ def _counts_folded() -> list[Patch]:
     """What is in the inbox is added, whether or not the log has it."""
     unfolded = consistent_module._unfolded
 
-    async def nameless(store: Any, id: str) -> list[Any]:
-        return [(msgspec.structs.replace(name, number=2**31), *rest) for name, *rest in await unfolded(store, id)]
+    async def nameless(store: Any, shelf: Any, id: str) -> list[Any]:
+        found = await unfolded(store, shelf, id)
+        return [(msgspec.structs.replace(name, number=2**31), *rest) for name, *rest in found]
 
     return [(consistent_module, "_unfolded", nameless)]
 

@@ -25,6 +25,7 @@ from tenure.ledger.together import all_of
 from tenure.plugins.counters.cell import Cell
 from tenure.plugins.counters.fields import Fields
 from tenure.plugins.counters.numbers import Number
+from tenure.plugins.counters.shelf import Shelf, Shelved
 from tenure.plugins.counters.state import CountersMachine
 from tenure.plugins.counters.totals import Key
 from tenure.plugins.counters.wire import Letter, read_letter
@@ -36,10 +37,17 @@ _ROUNDS = 10
 
 
 async def consistent_totals(
-    store: Store, view: LedgerView, resource: Resource[Any], name: str, id: str, fields: Fields
+    store: Store,
+    view: LedgerView,
+    resource: Resource[Any],
+    name: str,
+    id: str,
+    fields: Fields,
+    *,
+    shelf: Shelf | None = None,
 ) -> dict[str, Number | None]:
-    """By field. `store` is the ledger's own."""
-    letters = list(_in_order(await _unfolded(store, id)))
+    """By field. `store` is the ledger's own; `shelf`: what who asks has read of its inbox before."""
+    letters = list(_in_order(await _unfolded(store, shelf if shelf is not None else Shelf(), id)))
     other = ""  # a log that is not ours: ours was read after its totals were, and has no name yet
     for _ in range(_ROUNDS):
         under_way = _under_way(await view.refresh(), letters, id, fields)
@@ -124,7 +132,7 @@ def _add(letter: Letter, id: str, fields: Fields, totals: dict[str, Number | Non
             totals[field] = cell.applied_to(fields[field], totals[field])
 
 
-async def _unfolded(store: Store, id: str) -> list[tuple[InboxName, Place, Letter]]:
+async def _unfolded(store: Store, shelf: Shelf, id: str) -> list[tuple[InboxName, Place, Letter]]:
     """Everything in the inbox, in the order in which it would be folded; of the rows, those of one record."""
     listed: list[Listed] = []
     async for entry in store.list(INBOX):
@@ -133,7 +141,7 @@ async def _unfolded(store: Store, id: str) -> list[tuple[InboxName, Place, Lette
             listed.append(Listed(name, entry.size, round(entry.modified.timestamp() * 1000)))
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def fetch(each: Listed) -> tuple[InboxName, Place, Letter] | None:
+    async def fetch(each: Listed) -> Shelved | None:
         async with limit:
             try:
                 stored = await store.get(each.name.key)
@@ -141,14 +149,27 @@ async def _unfolded(store: Store, id: str) -> list[tuple[InboxName, Place, Lette
                 return None  # it was folded since: the log has it
         assert isinstance(stored, Stored)
         try:
-            place, letter = read_letter(stored.body)
+            found = Shelved(each.size, *read_letter(stored.body))
         except Poison:
-            return None
+            found = Shelved(each.size, Place(0), None)
         except TooNewLetter as error:
             raise SchemaTooNew(f"{each.name.key}: {error}") from None
-        rows = {field: {id: cells[id]} for field, cells in letter.rows.items() if id in cells}
-        return each.name, place, msgspec.structs.replace(letter, rows=rows, requests=[], urgent=[])
+        shelf.put(each.name, found)
+        return found
 
     listed.sort(key=lambda each: (each.modified_ms, each.name))
-    found = await all_of(fetch(each) for each in listed)
-    return [each for each in found if each is not None]
+    async with shelf.fetching:
+        shelf.keep({each.name for each in listed})
+        known = {each.name: shelf.find(each.name) for each in listed}
+        unread = [each for each in listed if known[each.name] is None]
+        known.update(zip((each.name for each in unread), await all_of(map(fetch, unread)), strict=True))
+    return [
+        (each.name, found.place, _of_record(found.letter, id))
+        for each in listed
+        if (found := known[each.name]) is not None and found.letter is not None
+    ]
+
+
+def _of_record(letter: Letter, id: str) -> Letter:
+    rows = {field: {id: cells[id]} for field, cells in letter.rows.items() if id in cells}
+    return msgspec.structs.replace(letter, rows=rows, requests=[], urgent=[])

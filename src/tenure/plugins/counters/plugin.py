@@ -59,6 +59,7 @@ from tenure.plugins.counters.looking import (
 from tenure.plugins.counters.numbers import Counter, Number, Reducer, counter_of
 from tenure.plugins.counters.records import Answer
 from tenure.plugins.counters.settings import CounterSettings, Mode, settings_from, word_of
+from tenure.plugins.counters.shelf import Shelf
 from tenure.plugins.counters.state import CountersMachine
 from tenure.plugins.counters.totals import CountedShape, Key
 from tenure.plugins.counters.wire import CONSOLIDATE, MAX_OP_ID_CHARACTERS, RECALCULATE, Request, compose
@@ -115,6 +116,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
         self._collector: Collector | None = None
         self._calls: Calls | None = None
         self._view: LedgerView | None = None
+        self._shelf = Shelf()
         self._agreed: dict[str, str] = {}
         """How every field is counted that any process counts."""
         self._meter = IdleMeter(SYSTEM_CLOCK)
@@ -245,7 +247,9 @@ class EventualConsistencyPlugin(LedgerPlugin):
         check_id(id)
         fields = self.fields if field is None else {field: self._counter(field)}
         if consistent:
-            totals = await consistent_totals(self._opened(), self._seen(), self._resource(), self.name, id, fields)
+            totals = await consistent_totals(
+                self._opened(), self._seen(), self._resource(), self.name, id, fields, shelf=self._shelf
+            )
         else:
             found = await self._resource().find(id)
             key = Key(found.envelope if found is not None else None, self.name)
@@ -398,6 +402,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
         self._view = LedgerView(
             self._opened(), lambda: CountersMachine(retention), config=self._ledger, clock=host.clock
         )
+        self._shelf = Shelf()
 
     async def ending(self) -> None:
         self._collector = None
