@@ -46,7 +46,8 @@ test-slow: venv ## Run the tests that take minutes, and no others
 	$(BIN)/python -m pytest -m slow tests
 
 test-servers: venv servers ## Run the tests against real object stores, those that take minutes, and the model
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "servers or slow" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(servers or slow) and not chaos" tests
+	$(BIN)/python -m pytest -m chaos tests/chaos
 
 model: venv servers ## Search the model of the lease exhaustively, and its broken variants (spin)
 	$(BIN)/python -m tools.model
