@@ -82,6 +82,10 @@ for _slug, _folder in LEDGERS.items():
         f"another tool's file in the log of {_slug}": (_at(f"{_folder}log/{'9' * 20}"), set()),
         f"another tool's file in the snapshots of {_slug}": (_at(f"{_folder}snapshots/{'9' * 20}"), set()),
     }
+PLACES |= {
+    **{f"snapshot of {slug}": (_newest(f"{folder}snapshots/"), WORK[slug]) for slug, folder in LEDGERS.items()},
+    "entry of the index": (_newest(f"{LEDGERS['ttl']}due/"), set()),
+}
 
 
 def _newer(sound: bytes) -> bytes:
