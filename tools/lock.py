@@ -2,6 +2,7 @@
 
     python -m pip install --dry-run --ignore-installed --report report.json -e '.[dev]'
     python tools/lock.py report.json > requirements-ci.txt
+    python tools/lock.py fits        # is that file for this Python on this platform?
 
 The hashes are of the files that pip chose, for the Python and the platform that it ran on: elsewhere pip would choose
 others, and refuse them. So the file is for CI alone (`make venv LOCKED=1`), and names what it is for.
@@ -10,9 +11,12 @@ others, and refuse them. So the file is for CI alone (`make venv LOCKED=1`), and
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from pathlib import Path
 from typing import Any
+
+LOCK = Path(__file__).parents[1] / "requirements-ci.txt"
 
 
 def lines(report: dict[str, Any]) -> list[str]:
@@ -26,11 +30,26 @@ def lines(report: dict[str, Any]) -> list[str]:
     return sorted(found)
 
 
+def title(python: str, system: str, machine: str) -> str:
+    """The first line: what the file is for."""
+    return f"# CPython {python} on {system} {machine}; made by tools/lock.py"
+
+
+def own_title() -> str:
+    """As it would be of a file that is made here."""
+    return title(".".join(platform.python_version_tuple()[:2]), sys.platform, platform.machine())
+
+
 def main() -> None:
+    if sys.argv[1:] == ["fits"]:
+        with LOCK.open() as lock:
+            first = lock.readline().strip()
+        if first != own_title():
+            sys.exit(f"{LOCK.name} is {first[2:].partition(';')[0]}, and this is not: what is installed is not pinned")
+        return
     report = json.loads(Path(sys.argv[1]).read_text())
     around = report["environment"]
-    platform = f"{around['sys_platform']} {around['platform_machine']}"
-    print(f"# CPython {around['python_version']} on {platform}; made by tools/lock.py")
+    print(title(around["python_version"], around["sys_platform"], around["platform_machine"]))
     print("\n".join(lines(report)))
 
 

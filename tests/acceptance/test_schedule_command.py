@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Path:
 @contextlib.contextmanager
 def leading(url: str, name: str | None = None) -> Iterator[blocking.Scheduler]:
     """Somebody who leads the schedule, and looks for commands all the time."""
-    plugin = SchedulerPlugin(config=SWIFT, idle_budget=72_000)
+    plugin = SchedulerPlugin(config=SWIFT, idle_budget=72_000, commands=[("true",)])
 
     @plugin.job(cron("30 2 * * *", timezone="Europe/Berlin"), id="nightly")
     def nightly() -> None: ...

@@ -1,6 +1,7 @@
 """Two versions run at once on one bucket, and the leader moves from the older to the newer one and back.
 
-Messages, occurrences and amounts survive each move, and are exact; neither version refuses what the other wrote.
+Messages, occurrences and amounts survive each move, and are exact; neither version refuses what the other wrote. What
+the newer one makes of a command that lies in the bucket, a failed run, the older one reads as that.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ async def main(url, name, each):
             plugin.on(f"plg:{plugin.slug}:halted", lambda event: say(halted=event.event.reason))
         service.on("lease:damaged", lambda event: say(damaged=event.reason))
         say(file=tenure.__file__)
+        if name == "old-1":
+            await schedule.add("stored", every(1), command=("true",), history=1000, wait=False)
         for n in range(each):
             await queue.enqueue({"n": f"{name}-{n}"})
             await counters.add("front", "views", 1)
@@ -71,6 +74,9 @@ async def main(url, name, each):
                 say(views=await counters.get("front", "views", consistent=True))
             elif what == "history":
                 say(history=[[each.scheduled_ms, each.run] for each in await schedule.history("beat", 1000)])
+            elif what == "stored":
+                say(stored=[[each.worker, each.outcome, each.error] for each in await schedule.history("stored", 1000)
+                            if each.state == "done" and each.outcome in ("fired", "failed")])
             else:
                 break
 
@@ -129,6 +135,12 @@ class Member:
                 await asyncio.sleep(0.2)
             return history
 
+    async def has_seen_to(self, what: str, name: str) -> None:
+        """A job has runs that were seen to by this process."""
+        async with asyncio.timeout(90):
+            while name not in {worker for worker, *_ in await self.ask(what)}:
+                await asyncio.sleep(0.2)
+
     async def stop(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -161,6 +173,7 @@ async def test_the_leader_moves_from_the_older_to_the_newer_version_and_back(tmp
             decided, history = history, await members[-1].decides_after(history)
             assert set(decided) <= set(history), "what the other version decided stays decided"
             assert len({due for due, _ in history}) == len(history), "each occurrence is decided once"
+            await members[-1].has_seen_to("stored", name)
         last = members[-1]
         wanted = {f"{name}-{n}" for name in ("old-1", "new-1", "old-2", "new-2") for n in range(EACH)}
         async with asyncio.timeout(60):
@@ -168,6 +181,9 @@ async def test_the_leader_moves_from_the_older_to_the_newer_version_and_back(tmp
                 await asyncio.sleep(0.2)
         assert handled == wanted
         assert await last.ask("views") == 4 * EACH
+        for worker, outcome, error in await last.ask("stored"):
+            is_refused = "it comes from the bucket" in error
+            assert (outcome == "failed") == is_refused == worker.startswith("new-"), (worker, outcome, error)
         await last.stop()
         for member in members:
             assert not [said for said in member.said if "halted" in said or "damaged" in said]

@@ -82,6 +82,11 @@ for _slug, _folder in LEDGERS.items():
         f"another tool's file in the log of {_slug}": (_at(f"{_folder}log/{'9' * 20}"), set()),
         f"another tool's file in the snapshots of {_slug}": (_at(f"{_folder}snapshots/{'9' * 20}"), set()),
     }
+PLACES |= {
+    **{f"snapshot of {slug}": (_newest(f"{folder}snapshots/"), WORK[slug]) for slug, folder in LEDGERS.items()},
+    "entry of the index": (_newest(f"{LEDGERS['ttl']}due/"), set()),
+    "group of the index": (lambda fleet: fleet.bucket.keys(f"{LEDGERS['ttl']}due/")[-1].partition(".")[0], set()),
+}
 
 
 def _newer(sound: bytes) -> bytes:
@@ -116,9 +121,17 @@ SPOILS: dict[str, Spoil] = {
     "no number": lambda sound: b'{"schemaVersion": NaN, "epoch": Infinity}',
     "empty": lambda sound: b"",
 }
-NEVER_DONE = {
+REMOVED_IN_TIME = {
     "worker",  # of a worker that is silent for two timeouts, whatever form its record has
+    *(f"snapshot of {slug}" for slug in LEDGERS),  # a copy, once two later ones that we can read took its place
+    "entry of the index",  # its name says all, and is all that is read; removed with the record that it is about
 }
+"""What is gone in the end, whoever wrote it. It is not written over either."""
+OTHER_KINDS = {
+    "chunks/": "a part of a snapshot: read by the checksum in the manifest, which has a version",
+    "seg/": "bodies of messages: read only where an entry of the log names it, which has a version",
+}
+"""Objects of a working fleet that are in no place of their own above, and why."""
 CASES = [
     pytest.param(
         *(place, spoil),
@@ -170,6 +183,7 @@ def test_it_is_told_of_and_nothing_else_suffers(name: str, spoil: str) -> None:
         fleet.said.clear()
         requests, done = sum(fleet.network.requests.values()), fleet.done.copy()
         fleet.bucket.corrupt(key, planted)
+        written = list(fleet.bodies.get(key, []))
         _live_on(fleet)
 
         for text, count in fleet.said.items():
@@ -180,10 +194,30 @@ def test_it_is_told_of_and_nothing_else_suffers(name: str, spoil: str) -> None:
         for what, least in usually_done.items():
             if what not in resting:
                 assert (fleet.done - done)[what] >= least * 0.5, f"{what}: {fleet.done - done}"
-        if spoil == "newer" and name not in NEVER_DONE:
-            assert fleet.bucket.body(key) == planted, "a newer layout is left as it is"
+        if spoil == "newer":
+            assert fleet.bodies.get(key, []) == written, "a newer layout is not written over"
+            assert fleet.bucket.body(key) == planted or (name in REMOVED_IN_TIME and fleet.bucket.body(key) is None)
         if name.startswith("another tool's"):
             assert fleet.bucket.body(key) == planted, "it is not ours to remove"
+
+
+@pytest.mark.slow
+def test_every_kind_of_object_has_its_place() -> None:
+    """A new kind that is written is found here, and gets one."""
+    with WorkingFleet() as fleet:
+        fleet.run(BEFORE)
+        folders = {place(fleet).rpartition("/")[0] + "/" for place, _ in PLACES.values()}
+        slots = f"{LEDGERS['ttl']}due/"
+        strange = {
+            key
+            for key in fleet.bodies
+            if f"{key.rpartition('/')[0]}/" not in folders
+            and not key.startswith(slots)
+            and not any(f"/{kind}" in key for kind in OTHER_KINDS)
+        }
+        assert strange == set()
+        for kind in OTHER_KINDS:
+            assert any(f"/{kind}" in key for key in fleet.bodies), f"nothing is written below {kind}"
 
 
 @pytest.mark.req("EL-20")

@@ -558,6 +558,28 @@ class TestDamage:
             assert "newer tenure" in polling.orchestrators["a"].status().problems["web"]
             assert {run.schedule for _, _, run in polling.runs} == {"db"}
 
+    @pytest.mark.parametrize("kind", ["job", "agent", "another's agent"])
+    def test_nor_is_anything_else_of_it_touched(self, kind: str) -> None:
+        """While work goes on, and when the process ends."""
+        with Polling(schedules={"web": {}, "db": {}}) as polling:
+            node = polling.join("a")
+            polling.fleet.lead()
+            polling.fleet.run(20)
+            key = (
+                FOLDER
+                + {
+                    "job": f"jobs/{max(id for id in polling.states if id.startswith('web-'))[:-10]}{9999:010d}.json",
+                    "agent": "agents/worker=a.json",
+                    "another's agent": "agents/worker=zz.json",
+                }[kind]
+            )
+            polling.fleet.bucket.corrupt(key, b'{"schemaVersion": 9, "new": true}')
+            polling.fleet.run(60)
+            node.run(polling.workers["a"].stop())
+            polling.fleet.run(10)
+            assert polling.fleet.bucket.body(key) == b'{"schemaVersion": 9, "new": true}'
+            assert polling.workers["a"].status().replaced == (kind == "agent")
+
     def test_other_peoples_objects_are_passed_over(self) -> None:
         with Polling() as polling:
             for key in ("jobs/x", "jobs/web-12.json", "agents/x.json", "inbox/x/y", "inbox/x", "results/x.json"):

@@ -8,6 +8,8 @@ from collections import Counter
 
 import pytest
 
+from tenure.coordinator.layout import folder_of, worker_key
+from tenure.coordinator.membership import forgotten_after
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.entropy import Random
 from tenure.errors import CoordinationError, WorkerReplaced
@@ -154,6 +156,48 @@ class TestIdentity:
             fleet.run(60)
             with pytest.raises(WorkerReplaced, match="started later"):
                 older.service.leadership()
+
+    @pytest.mark.req("EL-14")
+    @pytest.mark.parametrize("lives", [True, False])
+    def test_a_newer_tenure_under_our_id_is_left_alone_while_it_may_live(self, lives: bool) -> None:
+        """A rolling upgrade in which an id comes back; and a rollback, where nobody but us is left to clear it away."""
+        key = folder_of("default") + worker_key("a")
+        with Fleet() as fleet:
+            node = fleet.join("a")
+            planted = b'{"schemaVersion":2,"somethingNew":0}'
+            fleet.bucket.corrupt(key, planted)
+            fleet.run(15)
+            assert not node.leads
+            assert fleet.bucket.body(key) == planted
+            if lives:
+                planted = b'{"schemaVersion":2,"somethingNew":1}'
+                fleet.bucket.corrupt(key, planted)
+                fleet.run(200)
+                assert not node.service.running
+                assert fleet.epochs() == []
+                assert fleet.bucket.body(key) == planted
+                with pytest.raises(WorkerReplaced, match="newer tenure"):
+                    node.service.leadership()
+            else:
+                fleet.run(200)
+                assert node.leads
+                assert fleet.bucket.body(key) != planted
+
+    @pytest.mark.req("EL-14")
+    def test_a_newer_tenure_under_another_id_is_left_alone_until_it_is_long_dead(self) -> None:
+        key = folder_of("default") + worker_key("newer")
+        with Fleet() as fleet:
+            node = fleet.join("a")
+            fleet.run(20)
+            timeout = forgotten_after(node.service.config.worker_timeout)
+            for beat in range(20):
+                planted = b'{"schemaVersion":2,"somethingNew":%d}' % beat
+                fleet.bucket.corrupt(key, planted)
+                fleet.run(timeout / 3)
+                assert fleet.bucket.body(key) == planted, "it beats"
+            fleet.run(2 * timeout)
+            assert fleet.bucket.body(key) is None, "as any that is silent for so long"
+            assert fleet.leader is node
 
 
 async def _fate(node: Node) -> str:

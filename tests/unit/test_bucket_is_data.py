@@ -43,6 +43,7 @@ MODULES = {
     "yaml",
     "pty",
 }
+STARTS = {"create_subprocess_exec", "subprocess_exec", "Popen", "check_call", "check_output", "CommandProcess"}
 IMPORTERS = {
     "__init__.py": "names of its own",
     "cli/main.py": "names of its own",
@@ -53,6 +54,19 @@ IMPORTERS = {
 """Where a module is imported by a name that is made at run time, and where that name comes from. None: the bucket."""
 SHELLS = {"run/health.py": "--health-cmd, from the command line"}
 """Where a shell is started, and where its line comes from."""
+STARTERS = {
+    "demo/cast.py": "this Python, and words of its own",
+    "plugins/poll/checks.py": "a check of the code of this process",
+    "plugins/scheduler/runs.py": "the bucket: only what `Commands` allows, asked on the spot",
+    "plugins/scheduler/target.py": "checks the words, and starts nothing",
+    "plugins/supervisor/command.py": "whoever makes the `Command`",
+    "plugins/supervisor/running.py": "a child of the code of this process",
+    "plugins/supervisor/watchdog.py": "its own command line",
+    "run/health.py": "--health-cmd, from the command line",
+    "run/term.py": "the command line",
+    "store/races.py": "this Python, and words of its own",
+}
+"""Where a program is started, or the words for one are put together at run time, and where they come from."""
 MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\bFunction\(|srcdoc|DOMParser"
     r"|createContextualFragment|setHTML|javascript:|import\((?!\s*['\"])|setTimeout\(\s*['\"`]|setInterval\(\s*['\"`]"
@@ -83,6 +97,11 @@ def findings(tree: ast.AST) -> Iterator[str]:
                 for each in node.keywords
             ):
                 yield "shell: shell="
+            last = name.rpartition(".")[2]
+            if re.fullmatch(r"(os\.)?(exec[lv]p?e?|spawn[lv]p?e?|posix_spawnp?)", name) or last in STARTS:
+                yield f"starter: {name}"
+            if last == "Command" and any(isinstance(each, ast.Starred) for each in node.args):
+                yield "starter: words that are made"
             words = [each.value for each in node.args if isinstance(each, ast.Constant)]
             if "-c" in words and any(word in ("sh", "bash", "/bin/sh", "/bin/bash") for word in words):
                 yield "shell: -c"
@@ -101,6 +120,24 @@ def test_nothing_is_run_that_was_read() -> None:
     assert {each for each in found if each[1].startswith(("call:", "module:"))} == set()
     assert {file for file, what in found if what.startswith("importer:")} <= set(IMPORTERS)
     assert {file for file, what in found if what.startswith("shell:")} == set(SHELLS)
+    assert {file for file, what in found if what.startswith("starter:")} == set(STARTERS)
+
+
+def test_a_command_of_the_bucket_is_asked_about_before_it_is_started() -> None:
+    """In the one place where words of the bucket become a program, nothing comes before the question."""
+    tree = ast.parse((SOURCE / "plugins/scheduler/runs.py").read_text())
+    starting = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.AsyncFunctionDef | ast.FunctionDef)
+        and any(isinstance(call, ast.Call) and dotted(call.func) == "CommandProcess" for call in ast.walk(each))
+    ]
+    assert [each.name for each in starting] == ["_command"]
+    asked, started = (
+        min(call.lineno for call in ast.walk(starting[0]) if isinstance(call, ast.Call) and dotted(call.func) == name)
+        for name in ("self._commands.refusal", "CommandProcess")
+    )
+    assert asked < started
 
 
 @pytest.mark.parametrize(
@@ -117,6 +154,10 @@ def test_nothing_is_run_that_was_read() -> None:
         "yaml.load(body)",
         "importlib.import_module(record.handler)",
         "Command('sh', '-c', line)",
+        "Command(*record.argv)",
+        "os.execvp(record.program, words)",
+        "subprocess.Popen(words)",
+        "await asyncio.create_subprocess_exec(*words)",
         "asyncio.create_subprocess_shell(line)",
     ],
 )

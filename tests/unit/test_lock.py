@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
-from tools.lock import lines
+from packaging.requirements import Requirement
+
+from tools.lock import lines, own_title, title
 
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"([a-z0-9.\-]+)==([0-9][A-Za-z0-9.+!]*) --hash=sha256:[0-9a-f]{64}")
@@ -20,15 +24,38 @@ def locked() -> dict[str, str]:
     return {each[1]: each[2] for each in found if each is not None}
 
 
-def test_every_dependency_is_in_it() -> None:
+def wanted() -> list[Requirement]:
+    """All that pyproject.toml asks for, for development."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["dev"]]
+    found = [*project["dependencies"], *extras["dev"]]
     for extra in re.findall(r"\w+", re.search(r"\[(.*)\]", extras["dev"][0])[1]):  # type: ignore[index]
-        wanted += extras[extra]
-    names = {re.split(r"[<>=\[ ]", each, maxsplit=1)[0].lower() for each in wanted} - {"tenure"}
+        found += extras[extra]
+    requirements = [Requirement(each) for each in found]
+    return [each for each in requirements if each.name != "tenure"]
+
+
+def test_every_dependency_is_in_it() -> None:
+    names = {each.name.lower() for each in wanted()}
     assert len(names) > 20
     assert names - locked().keys() == set()
+
+
+def test_every_version_in_it_is_one_that_is_asked_for() -> None:
+    """Otherwise pip would install another in its place, whose hash nobody has checked."""
+    versions = locked()
+    assert [str(each) for each in wanted() if not each.specifier.contains(versions[each.name.lower()])] == []
+
+
+def test_ci_installs_it_where_it_fits_and_says_so_where_it_does_not(tmp_path: Path) -> None:
+    assert 'LOCKED="$("${PYTHON:-python3}" tools/lock.py fits && echo 1)"' in (ROOT / ".ci" / "run").read_text()
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "lock.py").write_text((ROOT / "tools" / "lock.py").read_text())
+    for first, code in ((own_title(), 0), (title("2.7", "plan9", "vax"), 1)):
+        (tmp_path / "requirements-ci.txt").write_text(first + "\n")
+        ran = subprocess.run([sys.executable, "tools/lock.py", "fits"], cwd=tmp_path, capture_output=True, text=True)
+        assert ran.returncode == code
+        assert ("CPython 2.7 on plan9 vax, and this is not" in ran.stderr) == bool(code)
 
 
 def test_a_line_is_name_version_and_hash() -> None:

@@ -20,6 +20,7 @@ from tenure.coordinator.membership import (
     MemberList,
     OwnRecord,
     Roster,
+    forgotten_after,
 )
 from tenure.election.rank import MAX_STEPS
 from tenure.election.records import MAX_RECORD_BYTES, Member, Members, Worker, decode, encode
@@ -308,14 +309,58 @@ async def test_a_newer_tenure_under_our_name_replaces_us(scene: Scene) -> None:
     assert answer.body == TOO_NEW
 
 
-async def test_what_a_newer_tenure_left_behind_bars_nobody_from_starting(scene: Scene) -> None:
+@pytest.mark.req("EL-14")
+async def test_a_newer_tenure_that_lives_under_our_name_is_left_alone(scene: Scene, caplog: Any) -> None:
+    key = worker_key("ada")
+    await scene.store.put(key, TOO_NEW)
+    ada = scene.own("ada")
+    for _ in range(3):
+        await beat(ada)
+        scene.clock.advance(5)
+    assert ada.registered is None
+    assert len(caplog.records) == 1
+    assert "takes no part until that was silent for 42 s" in caplog.text
+    later = TOO_NEW.replace(b"}", b',"beat":2}')
+    await scene.store.put(key, later)
+    with pytest.raises(WorkerReplaced, match=r"newer tenure \(schemaVersion 2\).*give each process an id of its own"):
+        await beat(ada)
+    await ada.remove()
+    answer = await scene.store.get(key)
+    assert isinstance(answer, Stored)
+    assert answer.body == later
+    assert {request.split()[0] for request in scene.store.requests} == {"get"}
+
+
+@pytest.mark.req("EL-14")
+async def test_what_a_newer_tenure_left_behind_long_ago_bars_nobody_from_starting(scene: Scene) -> None:
     """After a rollback. If that one is alive after all, it writes again, and we give way."""
     await scene.store.put(worker_key("ada"), TOO_NEW)
     ada = scene.own("ada")
-    await beat(ada)
+    silent = 0.0
+    while ada.registered is None:
+        await beat(ada)
+        assert (ada.registered is None) == (silent <= forgotten_after(TIMEOUT))
+        silent += 5
+        scene.clock.advance(5)
+    assert (await scene.stored("ada")).ordinal == 1
     await scene.store.put(worker_key("ada"), TOO_NEW)
     with pytest.raises(WorkerReplaced):
         await beat(ada)
+
+
+async def test_one_that_takes_our_name_while_we_look_is_left_alone(scene: Scene) -> None:
+    for before in (None, b"junk"):
+        ada = scene.own("ada")
+        await scene.store.delete(worker_key("ada"))
+        if before is not None:
+            await scene.store.put(worker_key("ada"), before)
+        await ada._find_ordinal()
+        await scene.store.put(worker_key("ada"), TOO_NEW)
+        with pytest.raises(WorkerReplaced):
+            await beat(ada)
+        answer = await scene.store.get(worker_key("ada"))
+        assert isinstance(answer, Stored)
+        assert answer.body == TOO_NEW
 
 
 @pytest.mark.req("EL-11")
@@ -696,6 +741,16 @@ async def test_a_damaged_list_is_written_anew(scene: Scene, body: bytes) -> None
 async def test_a_newer_tenures_list_is_left_alone(scene: Scene) -> None:
     await scene.store.put(MEMBERS, TOO_NEW)
     assert not await MemberList(scene.store, numbered("l")).write(FLEET, epoch=3, version=2)
+    answer = await scene.store.get(MEMBERS)
+    assert isinstance(answer, Stored)
+    assert answer.body == TOO_NEW
+
+
+async def test_a_newer_tenures_list_that_was_read_is_left_alone_as_well(scene: Scene) -> None:
+    await scene.store.put(MEMBERS, TOO_NEW)
+    members = MemberList(scene.store, numbered("l"))
+    assert not await members.read(1)
+    assert not await members.write(FLEET, epoch=3, version=2)
     answer = await scene.store.get(MEMBERS)
     assert isinstance(answer, Stored)
     assert answer.body == TOO_NEW

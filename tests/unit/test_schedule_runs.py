@@ -17,8 +17,9 @@ from tenure.errors import ConfigError, StoreUnavailable
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.scheduler import runs as runs_module
 from tenure.plugins.scheduler.clerk import End, Start
+from tenure.plugins.scheduler.commands import CommandPolicy, Commands
 from tenure.plugins.scheduler.events import RunLeftBehind
-from tenure.plugins.scheduler.job import every, job_from
+from tenure.plugins.scheduler.job import CommandTarget, Job, every, job_from
 from tenure.plugins.scheduler.run import Run
 from tenure.plugins.scheduler.runs import Runs
 
@@ -64,7 +65,9 @@ class Sent:
 
 
 class Stage:
-    def __init__(self, functions: dict[str, Callable[..., Any]], **options: Any) -> None:
+    def __init__(
+        self, functions: dict[str, Callable[..., Any]], *, commands: Commands | None = None, **options: Any
+    ) -> None:
         self.lease = Lease()
         self.sent = Sent()
         self.ends: list[End] = []
@@ -74,6 +77,7 @@ class Stage:
             self.lease,  # type: ignore[arg-type]
             functions,
             self.sent,  # type: ignore[arg-type]
+            commands=commands if commands is not None else Commands(CommandPolicy.ANY),
             name="scheduler",
             clock=SYSTEM_CLOCK,
             on_end=self._end,
@@ -376,6 +380,24 @@ class TestCommands:
             assert (await on.end()).error == "it exited with 3"
             on.begin(command=("/nowhere/program",))
             assert "was not found" in ((await on.end()).error or "")
+
+    async def test_one_that_this_process_may_not_run_is_not_started(self, tmp_path: Path) -> None:
+        mark = tmp_path / "mark"
+        async with stage(commands=Commands([("true",)])) as on:
+            on.begin(command=("touch", str(mark)), timeout=5)
+            assert "is not run: it comes from the bucket" in ((await on.end()).error or "")
+            on.begin(command=("true",))
+            assert (await on.end()).error is None
+        assert not mark.exists()
+
+    async def test_the_name_of_a_job_that_no_caller_could_give_reaches_no_program(self, tmp_path: Path) -> None:
+        """It would be in its environment. One that a leader was told to add is checked there; a forged log is not."""
+        mark = tmp_path / "mark"
+        forged = Job(id="$(x)\n", schedule=every(1), target=CommandTarget(("touch", str(mark))))
+        async with stage() as on:
+            on.runs.begin(Start(1, forged, SCHEDULED_MS, 7, 4, 1, ""))
+            assert "id is " in ((await on.end()).error or "")
+        assert not mark.exists()
 
     @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="watched by means that Linux has")
     async def test_a_timeout_ends_it(self) -> None:

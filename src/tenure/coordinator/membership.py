@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
@@ -31,6 +32,8 @@ from tenure.election.records import (
 from tenure.entropy import NewId
 from tenure.errors import BodyTooLarge, InvalidKey, NotFound, StoreError, StoreUnavailable, WorkerReplaced
 from tenure.store import Applied, Entry, Outcome, Rejected, Store, Stored, Unknown, Version
+
+_log = logging.getLogger("tenure.coordinator")
 
 MAX_BODIES_PER_SURVEY = 200
 MAX_REMOVALS_PER_SURVEY = 100
@@ -73,6 +76,8 @@ class OwnRecord:
         self._ordinal = 0
         self._registered_at = ""
         self._last_id = ""
+        self._newer: tuple[Version, Reading] | None = None
+        """A newer tenure's record that was there when we started, and since when we have seen it so."""
         self.registered: Reading | None = None
         """Since when; `None`: not yet."""
         self.written: Reading | None = None
@@ -87,8 +92,8 @@ class OwnRecord:
     async def beat(self, *, leading: bool, epoch: int, healthy: bool) -> None:
         """Write it. Raises `StoreError` if that failed, and `WorkerReplaced` if a newer start has our id."""
         self.sending = None
-        if self.registered is None:
-            await self._find_ordinal()
+        if self.registered is None and not await self._find_ordinal():
+            return
         for _ in range(_TRIES):
             sent = self._clock.read()
             outcome = await self._write(encode(self._record(sent, leading, epoch, healthy)))
@@ -131,18 +136,48 @@ class OwnRecord:
         if self.registered is not None:
             await self._store.delete(self._key)
 
-    async def _find_ordinal(self) -> None:
-        """One above the process that had this id before us."""
+    async def _find_ordinal(self) -> bool:
+        """One above the process that had this id before us. False: that one may be alive, and cannot be asked."""
         if self._ordinal:
-            return
+            return True
         try:
             stored = await self._store.get(self._key)
         except NotFound:
             self._ordinal, self._version = 1, None
-            return
+            return True
         assert isinstance(stored, Stored)
+        record = decode(stored.body, Worker)
+        if isinstance(record, TooNew) and not self._is_long_dead(record, stored.version):
+            return False
         self._ordinal = _ordinal_in(stored.body) + 1
         self._version = stored.version
+        return True
+
+    def _is_long_dead(self, record: TooNew, version: Version) -> bool:
+        """A newer tenure's record under our id: was it left behind, for so long that a leader would remove it?
+
+        Until then it is not touched. One that changes is somebody's who lives, and who is not ours to replace: we could
+        not even say which of us started later.
+        """
+        now = self._clock.read()
+        if self._newer is None:
+            self._newer = (version, now)
+            _log.warning(
+                "the record of worker %r was written by a newer tenure (schemaVersion %s): this process takes no part "
+                "until that was silent for %g s, and stops if it is not; update it, or give it an id of its own",
+                *(self._who.worker_id, record.schema_version, forgotten_after(self._timeout)),
+            )
+        before, since = self._newer
+        if not before.matches(version):
+            raise self._yields(record)
+        return now.follower_elapsed(since) > forgotten_after(self._timeout)
+
+    def _yields(self, record: TooNew) -> WorkerReplaced:
+        return WorkerReplaced(
+            f"worker id {self._who.worker_id!r} is used by a process of a newer tenure (schemaVersion "
+            f"{record.schema_version}): this one has stopped, and has not touched its record; update it, or give each "
+            "process an id of its own"
+        )
 
     async def _write(self, body: bytes) -> Outcome:
         if self._version is None:
@@ -161,9 +196,7 @@ class OwnRecord:
         assert isinstance(stored, Stored)
         record = decode(stored.body, Worker)
         if isinstance(record, TooNew):
-            raise WorkerReplaced(
-                f"the record of worker {self._who.worker_id!r} was written by a newer tenure: it has our id"
-            )
+            raise self._yields(record)
         if isinstance(record, Worker) and record.uid == self._who.uid:
             self._version = stored.version
             return Applied(stored.version) if record.write_id == self._last_id else Rejected()
@@ -220,11 +253,12 @@ class Roster:
         """Raises `StoreError`, also if our own record is not in the listing: nothing could be judged by it."""
         live, age = await self._listing()
         await self._read_bodies(live)
-        limit = self._limit
         return Survey(
             members=tuple(member for key in sorted(live) if (member := self._member_at(key)) is not None),
             gone=tuple(sorted(age.keys() - live.keys())),
-            forgotten=tuple(sorted(key for key in age if age[key] > 2 * limit and key != self._own.key)),
+            forgotten=tuple(
+                sorted(key for key in age if age[key] > forgotten_after(self._timeout) and key != self._own.key)
+            ),
         )
 
     async def place(self, own: Member, listed: tuple[Member, ...], *, but: str | None, most: int) -> int:
@@ -255,7 +289,7 @@ class Roster:
 
     @property
     def _limit(self) -> float:
-        return self._timeout + _LISTED_TO_THE_SECOND
+        return _gone_after(self._timeout)
 
     async def _listing(self) -> tuple[dict[str, Entry], dict[str, float]]:
         """The records that are fresh, and the age of all in seconds."""
@@ -366,8 +400,9 @@ class MemberList:
             self.version = -1
             raise
         assert isinstance(stored, Stored)
-        self._stored, self._looked = stored.version, True
         record = decode(stored.body, Members, MAX_MEMBERS_BYTES)
+        # Of a newer tenure's we keep no version: with one, it would be written over once we lead.
+        self._stored, self._looked = stored.version, not isinstance(record, TooNew)
         if not isinstance(record, Members) or record.members == self.members:
             return False
         self.members = record.members
@@ -408,6 +443,15 @@ class MemberList:
             return False
         self._stored, self._looked = stored.version, True
         return True
+
+
+def _gone_after(timeout: float) -> float:
+    return timeout + _LISTED_TO_THE_SECOND
+
+
+def forgotten_after(timeout: float) -> float:
+    """Seconds of silence after which a worker's record may be removed, of whatever version it is."""
+    return 2 * _gone_after(timeout)
 
 
 def by_key(members: Iterable[Member]) -> dict[str, Member]:

@@ -211,7 +211,11 @@ class PollWorker:
         for _ in range(REGISTER_TRIES):
             there, version = await self._records.agent(self.worker_id)
             if isinstance(there, TooNew):
-                raise SchemaTooNew(f"the record of worker {self.worker_id!r} was written by a newer tenure: update")
+                self._replaced = True  # so that it is not removed in our name either
+                raise SchemaTooNew(
+                    f"the record of worker {self.worker_id!r} was written by a newer tenure (schemaVersion "
+                    f"{there.schema_version}), so this one takes no more work: update it, or give it an id of its own"
+                )
             mine = self._agent
             if isinstance(there, Agent) and there.uid == self.uid:
                 self._agent, self._agent_version = there, version
@@ -247,7 +251,7 @@ class PollWorker:
             except StoreError as error:
                 self._counts["store-errors"] += 1
                 _log.warning("worker %r: %s", self.worker_id, error)
-            except WorkerReplaced as error:
+            except (WorkerReplaced, SchemaTooNew) as error:
                 _log.warning("%s", error)
                 return
             await self._clock.sleep(self._poll_interval)

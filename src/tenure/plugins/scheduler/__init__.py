@@ -1,5 +1,6 @@
 """Jobs that fire at their times, decided once each by the leader: `SchedulerPlugin`."""
 
+from tenure.plugins.scheduler.commands import CommandPolicy
 from tenure.plugins.scheduler.job import (
     Dst,
     Interrupted,
@@ -18,6 +19,7 @@ from tenure.plugins.scheduler.run import Run
 from tenure.plugins.scheduler.timetable import Fire
 
 __all__ = [
+    "CommandPolicy",
     "Dst",
     "Fire",
     "Interrupted",

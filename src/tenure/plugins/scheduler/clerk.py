@@ -263,15 +263,20 @@ class ScheduleClerk:
             self.due.changed(parked)
         self._parked = {}
         for state in self.machine.jobs.values():
-            if self._registry.unknown(state.job) is not None:
-                self._report(state.job)
+            self._report(state.job)
 
     def _report(self, job: Job) -> None:
-        reason = self._registry.unknown(job)
-        if reason is not None and job.id not in self._reported:
+        """What this process cannot, or will not, run: once for each job and term."""
+        if job.id in self._reported:
+            return
+        if (unknown := self._registry.unknown(job)) is not None:
             self._reported.add(job.id)
-            _log.warning("nothing of job %r is decided for now: %s", job.id, reason)
-            self._emit(told.JobUnknown(job.id, reason))
+            _log.warning("nothing of job %r is decided for now: %s", job.id, unknown)
+            self._emit(told.JobUnknown(job.id, unknown))
+        elif (refused := self._registry.refused(self._registry.as_run(job))) is not None:
+            self._reported.add(job.id)
+            _log.warning("each run of job %r fails: %s", job.id, refused)
+            self._emit(told.CommandRefused(job.id, refused))
 
     def _report_broken(self) -> None:
         for job, reason in self.due.broken.items():
@@ -368,7 +373,7 @@ class ScheduleClerk:
         self._starts.append(
             Start(
                 occurrence.number,
-                job,
+                self._registry.as_run(job),
                 occurrence.scheduled_ms,
                 occurrence.token,
                 occurrence.epoch,
@@ -544,7 +549,8 @@ class ScheduleClerk:
 
     def _follow_run_now(self, state: JobState, command: Command) -> str | None:
         job = state.job
-        if (reason := self._registry.unknown(job)) is not None:
+        reason = self._registry.unknown(job) or self._registry.refused(self._registry.as_run(job))
+        if reason is not None:
             return f"job {job.id!r} cannot be run: {reason}"
         manual = clean(command.run) or f"{self._stamp.seq}-{self.machine.last + 1}"
         if any(record.manual == manual for record in self.machine.records_of(job.id)):

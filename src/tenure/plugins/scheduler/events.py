@@ -82,6 +82,14 @@ class JobUnknown(msgspec.Struct, frozen=True):
     reason: str
 
 
+class CommandRefused(msgspec.Struct, frozen=True):
+    """This leader does not run the command of a job, which is in the bucket and not in its code: each run fails."""
+
+    name: ClassVar[str] = "command-refused"
+    job: str
+    reason: str
+
+
 class RunLeftBehind(msgspec.Struct, frozen=True):
     """A run was told to end and has not: it goes on, nobody waits for it, and what comes of it does not count."""
 

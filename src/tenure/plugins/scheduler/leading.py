@@ -92,6 +92,7 @@ class ScheduleLeading(LedgerLeading[ScheduleClerk]):
             self._lead,
             self._registry.functions,
             self._queues,
+            commands=self._registry.commands,
             name=self._name,
             clock=self._clock,
             on_end=lambda end: self._run_ended(clerk, end),

@@ -20,7 +20,7 @@ message on a queue is enqueued once, if the next leader comes within that queue'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, Unpack, cast
 
@@ -35,6 +35,7 @@ from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, LedgerPlugin
 from tenure.plugins.queue.meter import IdleMeter
 from tenure.plugins.scheduler.calls import Calls
 from tenure.plugins.scheduler.changes import changes_between
+from tenure.plugins.scheduler.commands import Allowed, CommandPolicy, Commands
 from tenure.plugins.scheduler.glance import ScheduleGlance, glance_of
 from tenure.plugins.scheduler.job import Job, JobOptions, Origin, Schedule, change_job, encode_job, job_from
 from tenure.plugins.scheduler.leading import ScheduleLeading
@@ -69,6 +70,9 @@ class SchedulerPlugin(LedgerPlugin):
     changes jobs, and takes no part in running them.
 
     `idle_budget`: requests per hour that the leader may spend on looking for commands while there are none.
+
+    `commands`: which OS commands this process runs of jobs that are in the bucket and not in its code. By default none,
+    for whoever can write the bucket could name any. See `CommandPolicy`.
     """
 
     slug = "scheduler"
@@ -81,13 +85,18 @@ class SchedulerPlugin(LedgerPlugin):
         idle_budget: float = IDLE_BUDGET,
         max_runs: int = MAX_RUNS,
         max_threads: int = MAX_THREADS,
+        commands: CommandPolicy | str | Sequence[Allowed] = CommandPolicy.DECLARED,
         shutdown_timeout: float | timedelta = SHUTDOWN_TIMEOUT,
         namespace: str = "default",
         config: CoordinatorConfig | None = None,
         ledger: LedgerConfig | None = None,
         enable_coordinator: bool = True,
     ) -> None:
-        """`max_runs`: of all jobs together, at once; further ones wait. `max_threads`: of plain functions."""
+        """`max_runs`: of all jobs together, at once; further ones wait. `max_threads`: of plain functions.
+
+        `commands=[("pg_dump", "shop"), ("/usr/bin/report", ...)]`: these, word for word, and with `...` also with any
+        further arguments. Jobs that name a `cwd` are run if they are declared.
+        """
         if enable_coordinator is not True:
             raise ConfigError(
                 f"enable_coordinator is {enable_coordinator!r}: a schedule is decided by an elected leader, also where "
@@ -105,7 +114,7 @@ class SchedulerPlugin(LedgerPlugin):
         self._idle_budget = float(idle_budget)
         self._max_runs = _count("max_runs", max_runs, 1, 100_000)
         self._max_threads = _count("max_threads", max_threads, 1, 10_000)
-        self._registry = Registry()
+        self._registry = Registry(Commands(commands))
         self._queues: Queues | None = None
         self._calls: Calls | None = None
         self._meter = IdleMeter(SYSTEM_CLOCK)
@@ -159,6 +168,8 @@ class SchedulerPlugin(LedgerPlugin):
         **options: Unpack[JobOptions],
     ) -> None:
         """Add a job. Returns when the leader has added it; with `wait=False` when it is durable that it will.
+
+        A command is added, and not declared by that, here or anywhere: see `commands` of this class.
 
         Raises `RequestRefused` if there is one of that id already, unless `replace=True`, and `RequestNotAnswered` if
         nobody has decided in `within` seconds: it will still be decided.

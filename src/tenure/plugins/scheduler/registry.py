@@ -1,4 +1,4 @@
-"""What the code of this process knows: functions that jobs may name, and jobs that it declares."""
+"""What this process knows by itself: functions that jobs may name, jobs that it declares, commands that it runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.errors import ConfigError
-from tenure.plugins.scheduler.job import FunctionTarget, Job, Origin
+from tenure.plugins.scheduler.commands import Commands
+from tenure.plugins.scheduler.job import CommandTarget, FunctionTarget, Job, Origin
 from tenure.plugins.scheduler.target import check_target
 
 Function = Callable[..., Any]
 
 
 class Registry:
-    def __init__(self) -> None:
+    def __init__(self, commands: Commands | None = None) -> None:
+        self.commands = commands if commands is not None else Commands()
         self.functions: dict[str, Function] = {}
         self.jobs: dict[str, Job] = {}
         self.version = 0
@@ -31,6 +33,8 @@ class Registry:
     def declare(self, job: Job) -> None:
         if job.id in self.jobs:
             raise ConfigError(f"job {job.id!r} is declared twice: give each an id of its own")
+        if isinstance(job.target, CommandTarget):
+            self.commands.declare(job.target)
         self.jobs[job.id] = job
         self.version += 1
 
@@ -41,3 +45,12 @@ class Registry:
         if isinstance(job.target, FunctionTarget) and job.target.name not in self.functions:
             return f"the process that leads has no function {job.target.name!r}"
         return None
+
+    def refused(self, job: Job) -> str | None:
+        """Why this process does not run the command of a job; `None`: it does, or that is no command."""
+        return self.commands.refusal(job.target) if isinstance(job.target, CommandTarget) else None
+
+    def as_run(self, job: Job) -> Job:
+        """What a run does whose job has a command in the bucket. If this process declares the job, then what that
+        says: nobody else's words, also while what an older code declared is still decided on."""
+        return self.jobs.get(job.id, job) if isinstance(job.target, CommandTarget) else job

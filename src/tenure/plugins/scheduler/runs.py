@@ -26,8 +26,9 @@ from tenure.database.tracing import UNTRACED, Tracer, Tracing
 from tenure.errors import CommandStillRunning, ConfigError, TenureError
 from tenure.plugins.queue.calling import called, is_async
 from tenure.plugins.scheduler.clerk import End, Start
+from tenure.plugins.scheduler.commands import Commands
 from tenure.plugins.scheduler.events import RunLeftBehind
-from tenure.plugins.scheduler.job import CommandTarget, FunctionTarget, QueueTarget
+from tenure.plugins.scheduler.job import CommandTarget, FunctionTarget, QueueTarget, check_job
 from tenure.plugins.scheduler.queues import Queues
 from tenure.plugins.scheduler.registry import Function
 from tenure.plugins.scheduler.run import Run
@@ -63,6 +64,7 @@ class Runs:
         functions: Mapping[str, Function],
         queues: Queues,
         *,
+        commands: Commands,
         name: str,
         clock: Clock,
         on_end: Callable[[End], None],
@@ -74,6 +76,7 @@ class Runs:
         self._lead = lead
         self._functions = functions
         self._queues = queues
+        self._commands = commands
         self._name = name
         self._clock = clock
         self._on_end = on_end
@@ -329,6 +332,10 @@ class Runs:
             pause = min(_LONGEST_SEND_PAUSE, pause * 2)
 
     async def _command(self, start: Start, target: CommandTarget) -> None:
+        # Here, where it is started: whatever way it came, nothing else stands between the bucket and a program.
+        check_job(start.job)
+        if (refused := self._commands.refusal(target)) is not None:
+            raise RunFailed(refused)
         command = Command(*target.argv, cwd=target.cwd or None, terminate_within=target.terminate_ms / 1000)
         environment = {
             "TENURE_JOB": start.job.id,

@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 
 from tenure.clock import Clock
-from tenure.election.records import MAX_EPOCH, time_of_day
+from tenure.election.records import MAX_EPOCH, SCHEMA_VERSION, time_of_day
 from tenure.entropy import NewId
 from tenure.errors import NotFound, StoreError, WriteUnknown
 from tenure.plugins.supervisor.status import folder_of
@@ -37,6 +37,7 @@ class Starts(msgspec.Struct, frozen=True, rename="camel"):
 
     base: Annotated[int, msgspec.Meta(ge=0, le=MAX_EPOCH)]
     write_ids: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
 
 
 class StaticNode(msgspec.Struct, frozen=True, rename="camel"):
@@ -123,6 +124,7 @@ class StaticPost:
         except NotFound:
             return Starts(0), None
         assert isinstance(stored, Stored)
+        _refuse_a_newer_one(stored.body)
         try:
             found = msgspec.json.decode(stored.body[:_MAX_BYTES], type=Starts)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -130,6 +132,21 @@ class StaticPost:
                 f"{_COUNTER} cannot be read: tokens would not be sure to rise; look at it, or remove it"
             ) from None
         return found, stored.version
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    """A newer form may differ in all else."""
+
+    schema_version: int = 0
+
+
+def _refuse_a_newer_one(body: bytes) -> None:
+    try:
+        version = msgspec.json.decode(body[:_MAX_BYTES], type=_Version).schema_version
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if version > SCHEMA_VERSION:
+        raise StoreError(f"{_COUNTER} was written by a newer tenure (schemaVersion {version}): update this process")
 
 
 def _write_ids(body: bytes) -> tuple[str, ...]:
