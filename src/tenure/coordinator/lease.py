@@ -98,7 +98,7 @@ class LeaseDesk:
         self._clock = clock
         self._draw_id = draw_id
         self._sent: dict[str, Sent] = {}
-        self._strangers = Strangers()
+        self._strangers = Strangers(told=False)
         self._renewals = 0
         self._term_attempt: Attempt | None = None
         self._mine_version: Version | None = None

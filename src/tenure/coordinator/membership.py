@@ -220,7 +220,7 @@ class Roster:
         # By key: the record's size in the listing, and whom it names.
         self._bodies: dict[str, tuple[int, Member | None]] = {}
         self._told_of: dict[str, Member] = {}  # by key: whom a former leader had found there
-        self._strangers = Strangers()
+        self._strangers = Strangers(told=False)
         self._told_too_many = False
         self.stamped: StampedBeat | None = None
         """The newest."""

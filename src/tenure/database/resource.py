@@ -32,6 +32,7 @@ from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.coordinator.given import check_count, check_flag
 from tenure.database.counted import COUNTERS, still_counted
 from tenure.database.expiry import TTL, carried, ended
 from tenure.database.guarding import UNCOVERED, Cover, Guard, Outdated, Shape
@@ -114,9 +115,8 @@ class Resource(Generic[D]):
         draw_id: NewId = new_id,
     ) -> None:
         self.name = check_name(name)
-        self.reuse_ids = reuse_ids
-        if not 1 <= max_bytes <= 16 * MAX_BYTES:
-            raise ConfigError(f"max_bytes is {max_bytes}: give 1 to {16 * MAX_BYTES:,}")
+        self.reuse_ids = check_flag("reuse_ids", reuse_ids)
+        check_count("max_bytes", max_bytes, least=1, most=16 * MAX_BYTES)
         self._schema: Schema[D] = Schema(schema)
         self._max_bytes = max_bytes
         self._store = store

@@ -34,7 +34,7 @@ class InboxSweep:
         self._store = store
         self._limit = limit
         self._cursor: str | None = None
-        self._strangers = Strangers()
+        self._strangers = Strangers(told=False)
 
     async def look(self) -> Look:
         """The next so many objects."""

@@ -120,7 +120,7 @@ class Archivist:
         self.verified: list[tuple[int, Reading]] = []
         """Snapshots that were read and found sound in this term, oldest first, and when."""
         self._trimmed = -1
-        self._strangers: dict[str, Strangers] = defaultdict(Strangers)
+        self._strangers: dict[str, Strangers] = defaultdict(lambda: Strangers(told=False))
 
     def found_sound(self, seq: int) -> None:
         if not self.verified or seq > self.verified[-1][0]:

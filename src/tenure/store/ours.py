@@ -17,6 +17,7 @@ from typing import cast
 import msgspec
 
 from tenure.store.outcome import Entry
+from tenure.store.prefixed import Prefixed
 from tenure.store.protocol import Store
 
 _log = logging.getLogger("tenure.store")
@@ -42,26 +43,29 @@ def numbered(folder: str) -> Names:
 
 
 class Strangers:
-    """What was met beside ours. One that is kept from listing to listing tells of too many once."""
+    """What was met beside ours, by whoever lists. Kept from listing to listing, it tells of too many once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, told: bool = True) -> None:
+        """`told=False`: it is not yet; say so in the log."""
         self.met: dict[str, None] = {}
         """Their keys, in the order in which they were met; of very many the first."""
         self.leapt = False
         """There are more, which were not looked at."""
+        self._told = told
 
     def meet(self, key: str) -> None:
         if len(self.met) < 2 * PASSED:
             self.met[key] = None
 
-    def leap(self, folder: str) -> None:
-        if not self.leapt:
-            self.leapt = True
+    def leap(self, where: str) -> None:
+        self.leapt = True
+        if not self._told:
+            self._told = True
             _log.warning(
                 "%s and at least %s other objects in %s are not tenure's, and are passed over: move them away",
                 next(iter(self.met)),
                 f"{PASSED - 1:,}",
-                folder,
+                where,
             )
 
 
@@ -73,6 +77,7 @@ async def ours(
     One listing. One more, which begins at the first of ours, if a whole page of others comes before.
     """
     before = behind = 0
+    where = (store.prefix if isinstance(store, Prefixed) else "") + names.folder
     strangers = Strangers() if strangers is None else strangers
     while True:
         leaps = False
@@ -86,12 +91,12 @@ async def ours(
                 if entry.key >= names.last:
                     behind += 1
                     if behind >= PASSED:
-                        strangers.leap(names.folder)
+                        strangers.leap(where)
                         return
                 else:
                     before += 1
                     if before >= PASSED:
-                        strangers.leap(names.folder)
+                        strangers.leap(where)
                         after, leaps = names.first, True
                         break
         if not leaps:

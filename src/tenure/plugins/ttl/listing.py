@@ -21,7 +21,7 @@ class DueListing:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._foreign: set[str] = set()
-        self._strangers = Strangers()
+        self._strangers = Strangers(told=False)
 
     async def page(self, cursor: str | None, limit_ms: int) -> tuple[list[Listed], str | None]:
         """The next entries that are due, and where to go on; `None`: that was all of them."""
