@@ -104,7 +104,7 @@ def parse_url(url: str) -> StoreUrl:
         known = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "file", "memory"))
         place = url.partition("?")[0]  # what follows may hold secrets
         hint = (
-            f"; for a local directory write file://{quote(str(Path(place).absolute()))}"
+            f"; for a local directory write file://{quote(str(Path(place).absolute()), errors='replace')}"
             if _looks_like_path(url)
             else ""
         )

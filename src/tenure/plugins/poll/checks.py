@@ -139,6 +139,8 @@ class CommandCheck:
                 raise ConfigError(f"argv has {shown(word)}: every argument is text without NUL")
         self._argv = argv
         self._expect = _check_expected("expect", expect, 0, 255)
+        if env is not None:
+            check_instance("env", env, Mapping)
         self._env = dict(env) if env is not None else {}
         for name, value in self._env.items():
             if (
