@@ -694,16 +694,26 @@ class TestInbox:
         assert await self.look_all(sweep) == pages
         assert await self.look_all(sweep) == pages
 
-    async def test_foreign_names_count_towards_the_page(self) -> None:
+    async def test_foreign_names_between_ours_count_towards_the_page(self) -> None:
         ledger = Ledger()
         for number in range(5):
-            await ledger.raw(f"inbox/!{number}".replace("!", "-"), b"")
+            await ledger.raw(f"inbox/0-{number}", b"")
         await ledger.put("p", 1)
         sweep = InboxSweep(ledger.store, 3)
         look = await sweep.look()
         assert (len(look.foreign), look.letters, look.last) == (3, [], False)
         look = await sweep.look()
         assert (len(look.foreign), len(look.letters), look.last) == (2, 1, True)
+
+    async def test_foreign_names_before_and_behind_ours_do_not(self) -> None:
+        """However many there are, one look reaches what is ours, and ends the sweep."""
+        ledger = Ledger()
+        for number in range(1500):
+            await ledger.raw(f"inbox/-{number:04d}", b"")
+            await ledger.raw(f"inbox/2026-{number:04d}", b"")
+        await ledger.put("p", 1)
+        look = await InboxSweep(ledger.store, 3).look()
+        assert (len(look.foreign), len(look.letters), look.last) == (2000, 1, True)
 
     async def test_a_page_that_failed_is_asked_for_again(self) -> None:
         ledger = Ledger()

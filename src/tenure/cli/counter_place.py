@@ -22,7 +22,7 @@ from tenure.database.resource import Resource
 from tenure.errors import ConfigError
 from tenure.ledger import LedgerConfig, LedgerState, ledger_store
 from tenure.ledger.agreed import read_agreed
-from tenure.ledger.layout import INBOX, MAX_NAME_CHARACTERS
+from tenure.ledger.layout import INBOX_NAMES, MAX_NAME_CHARACTERS
 from tenure.observe.ledgers import names_of, why_nobody
 from tenure.plugins.counters import Counter, EventualConsistencyPlugin
 from tenure.plugins.counters.agreed import SETTINGS, Agreed
@@ -31,7 +31,7 @@ from tenure.plugins.counters.numbers import Number, counter_of
 from tenure.plugins.counters.settings import Retention, check_zone
 from tenure.plugins.counters.state import CountersMachine
 from tenure.plugins.ledgered import LedgerView
-from tenure.store import Access, Store, open_store
+from tenure.store import Access, Store, open_store, ours
 from tenure.store.url import parse_url
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,7 +106,7 @@ class Counters:
     async def unread(self) -> str:
         """Why nothing may be there yet: what lies in the inbox, in a sentence; empty if nothing does."""
         count = 0
-        async for _ in self.store.list(INBOX):
+        async for _ in ours(self.store, INBOX_NAMES):
             count += 1
         if not count:
             return ""

@@ -26,13 +26,13 @@ from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.errors import NotFound, StoreError
 from tenure.ledger import LedgerState
 from tenure.ledger.config import MAX_INBOX_BYTES
-from tenure.ledger.layout import INBOX, InboxName, parse_inbox_key
+from tenure.ledger.layout import INBOX_NAMES, InboxName, parse_inbox_key
 from tenure.plugins.queue import DeadLetter, QueueStats
 from tenure.plugins.queue import looking as queue_looking
 from tenure.plugins.queue.records import parse_ref
 from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import PLAIN, Held, Options, TooNew, Unreadable, read_header
-from tenure.store import Access, Store, Stored
+from tenure.store import Access, Store, Stored, ours
 
 MAX_DEAD_SEARCHED = 10_000
 MAX_INBOX_READ = 100
@@ -317,13 +317,14 @@ async def _peek(url: str, name: str, limit: int) -> list[Waiting]:
 async def _in_the_inbox(store: Store, state: LedgerState, limit: int, now_ms: int) -> list[Waiting]:
     """What was put there and not folded, oldest first; of the first objects alone."""
     found: list[Waiting] = []
-    rows = [
-        (row.modified, name)
-        async for row in store.list(INBOX)
-        if (name := parse_inbox_key(row.key)) is not None
-        and row.size <= MAX_INBOX_BYTES
-        and not state.producers.is_done(name)
-    ]
+    rows: list[tuple[datetime, InboxName]] = []
+    async for row in ours(store, INBOX_NAMES):
+        name = parse_inbox_key(row.key)
+        if name is None or row.size > MAX_INBOX_BYTES or state.producers.is_done(name):
+            continue
+        rows.append((row.modified, name))
+        if len(rows) >= 2 * MAX_INBOX_READ:
+            rows = sorted(rows)[:MAX_INBOX_READ]
     for modified, name in sorted(rows)[:MAX_INBOX_READ]:
         if len(found) >= limit:
             break

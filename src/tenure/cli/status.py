@@ -18,7 +18,7 @@ from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
 from tenure.cli.text import console_for_output, fitting_table, marked, printable, show_json
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
-from tenure.coordinator.layout import WORKERS, worker_key
+from tenure.coordinator.layout import WORKER_NAMES, worker_key
 from tenure.coordinator.reading import (
     DEFAULT_WORKER_TIMEOUT,
     Status,
@@ -29,7 +29,7 @@ from tenure.coordinator.reading import (
     with_ranks,
 )
 from tenure.election.records import State
-from tenure.store import Access, Store
+from tenure.store import Access, Store, ours
 
 _LOOKS_PER_LEASE = 30
 _SHORTEST_PAUSE = 0.1
@@ -226,7 +226,7 @@ async def watch(store: Store, clock: Clock, say: Say) -> Watched | None:
 
 
 async def _versions(store: Store) -> dict[str, object]:
-    return {entry.key: (entry.version.e_tag, entry.version.generation) async for entry in store.list(WORKERS)}
+    return {entry.key: (entry.version.e_tag, entry.version.generation) async for entry in ours(store, WORKER_NAMES)}
 
 
 def show(found: Status, console: Console) -> None:

@@ -24,7 +24,7 @@ from datetime import datetime
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERMS, epoch_of, term_key
+from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERM_NAMES, epoch_of, term_key
 from tenure.coordinator.reading import read_state
 from tenure.election.records import (
     MAX_MEMBERS_BYTES,
@@ -37,7 +37,7 @@ from tenure.election.records import (
     decode,
 )
 from tenure.errors import NotFound, SchemaTooNew
-from tenure.store import Entry, Store, Stored
+from tenure.store import Entry, Store, Stored, Strangers, ours
 
 MAX_FINDINGS = 1000
 MAX_TIMELINE = 1000
@@ -351,9 +351,10 @@ def _seconds_between(first: str, second: str) -> float | None:
 
 
 async def _records(store: Store, after: str | None = None) -> AsyncIterator[tuple[str, bytes | Damage]]:
-    """What lies in `terms/`, in the order of keys; some are read at once, and no more than those are held."""
+    """What lies in `terms/`, ours in the order of keys; some are read at once, and no more than those are held."""
     batch: list[Entry] = []
-    async for entry in store.list(TERMS, after=after):
+    strangers = Strangers()
+    async for entry in ours(store, TERM_NAMES, after=after, strangers=strangers):
         batch.append(entry)
         if len(batch) == _AT_ONCE:
             for record in await _read(store, batch):
@@ -361,6 +362,8 @@ async def _records(store: Store, after: str | None = None) -> AsyncIterator[tupl
             batch.clear()
     for record in await _read(store, batch):
         yield record
+    for key in strangers.met:
+        yield key, b""
 
 
 async def _read(store: Store, batch: list[Entry]) -> list[tuple[str, bytes | Damage]]:

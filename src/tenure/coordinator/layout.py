@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenure.election.records import MAX_EPOCH
 from tenure.errors import ConfigError, InvalidKey
-from tenure.store import Prefixed, Store, encode_name
+from tenure.store import Names, Prefixed, Store, encode_name, numbered
 
 STATE = "state.json"
 METADATA = "metadata.json"
@@ -12,6 +12,8 @@ MEMBERS = "members.json"
 TERMS = "terms/"
 WORKERS = "workers/"
 DAMAGED = "damaged/"
+TERM_NAMES = numbered(TERMS)
+WORKER_NAMES = Names(WORKERS, f"{WORKERS}worker=", f"{WORKERS}worker>")
 RESERVED = "plugin="
 """Keys of a database that begin so are tenure's own."""
 MAX_NAMESPACE_CHARACTERS = 64

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from tenure.clock import Clock, Reading
-from tenure.coordinator.layout import DAMAGED, STATE, TERMS, epoch_of, term_key
+from tenure.coordinator.layout import DAMAGED, STATE, TERM_NAMES, epoch_of, term_key
 from tenure.election.decide import Rules, Stand
 from tenure.election.records import (
     MAX_EPOCH,
@@ -28,7 +28,7 @@ from tenure.election.records import (
 from tenure.election.sight import Absent, Found, Known, Sight, judge, observe
 from tenure.entropy import NewId
 from tenure.errors import BodyTooLarge, NotFound, StoreError
-from tenure.store import Applied, Attempt, Outcome, Remembers, Store, Stored, Unknown, Version, commit
+from tenure.store import Applied, Attempt, Outcome, Remembers, Store, Stored, Strangers, Unknown, Version, commit, ours
 
 MAX_REMEMBERED_WRITES = 32
 MAX_GAP = 20
@@ -98,6 +98,7 @@ class LeaseDesk:
         self._clock = clock
         self._draw_id = draw_id
         self._sent: dict[str, Sent] = {}
+        self._strangers = Strangers(told=False)
         self._renewals = 0
         self._term_attempt: Attempt | None = None
         self._mine_version: Version | None = None
@@ -149,7 +150,7 @@ class LeaseDesk:
 
     async def _highest_term(self) -> int:
         highest = 0
-        async for entry in self._store.list(TERMS):
+        async for entry in ours(self._store, TERM_NAMES, strangers=self._strangers):
             highest = max(highest, epoch_of(entry.key) or 0)
         return highest
 
@@ -184,12 +185,9 @@ class LeaseDesk:
         One listing, since numbers below may be missing: a look at `epoch` alone would take a gap for the end.
         """
         oldest = max(1, epoch - MAX_GAP)
-        recorded = [
-            number
-            async for entry in self._store.list(TERMS, after=term_key(oldest - 1))
-            if (number := epoch_of(entry.key)) is not None
-        ]
-        highest = max(recorded, default=0)
+        highest = 0
+        async for entry in ours(self._store, TERM_NAMES, after=term_key(oldest - 1), strangers=self._strangers):
+            highest = max(highest, epoch_of(entry.key) or 0)
         if highest < epoch:
             if not isinstance(sight.found, State):
                 return True

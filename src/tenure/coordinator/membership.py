@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing
 from datetime import datetime
 
 import msgspec
 
 from tenure.clock import Clock, Reading
-from tenure.coordinator.layout import MEMBERS, WORKERS, is_key_of, is_worker_key, worker_key
+from tenure.coordinator.layout import MEMBERS, WORKER_NAMES, is_key_of, is_worker_key, worker_key
 from tenure.coordinator.lease import Identity
 from tenure.election.rank import precedes
 from tenure.election.records import (
@@ -31,10 +32,13 @@ from tenure.election.records import (
 )
 from tenure.entropy import NewId
 from tenure.errors import BodyTooLarge, InvalidKey, NotFound, StoreError, StoreUnavailable, WorkerReplaced
-from tenure.store import Applied, Entry, Outcome, Rejected, Store, Stored, Unknown, Version
+from tenure.store import Applied, Entry, Outcome, Rejected, Store, Stored, Strangers, Unknown, Version, ours
 
 _log = logging.getLogger("tenure.coordinator")
 
+MAX_LISTED = 50_000
+"""Records of workers that one listing is read for: fifty pages. Whoever is behind them is not seen, until those whose
+workers are gone have been removed."""
 MAX_BODIES_PER_SURVEY = 200
 MAX_REMOVALS_PER_SURVEY = 100
 _AT_ONCE = 16
@@ -246,6 +250,8 @@ class Roster:
         # By key: the record's size in the listing, and whom it names.
         self._bodies: dict[str, tuple[int, Member | None]] = {}
         self._told_of: dict[str, Member] = {}  # by key: whom a former leader had found there
+        self._strangers = Strangers(told=False)
+        self._told_too_many = False
         self.stamped: StampedBeat | None = None
         """The newest."""
 
@@ -295,7 +301,16 @@ class Roster:
         """The records that are fresh, and the age of all in seconds."""
         sending = self._own.sending
         # Other tools' files are nobody's records: they are neither counted nor removed, however many there are.
-        entries = {entry.key: entry async for entry in self._store.list(WORKERS) if is_worker_key(entry.key)}
+        entries: dict[str, Entry] = {}
+        seen = 0
+        async with aclosing(ours(self._store, WORKER_NAMES, strangers=self._strangers)) as rows:
+            async for entry in rows:
+                if seen >= MAX_LISTED:
+                    await self._pass_over(entries)
+                    break
+                seen += 1
+                if is_worker_key(entry.key):
+                    entries[entry.key] = entry
         now = self._clock.read()
         own = entries.get(self._own.key)
         if own is not None and sending is not None and sending is self._own.sending:
@@ -308,6 +323,24 @@ class Roster:
         limit = self._limit
         live = {key: entry for key, entry in entries.items() if age[key] <= limit or key == self._own.key}
         return live, age
+
+    async def _pass_over(self, entries: dict[str, Entry]) -> None:
+        """There are more than we look at. Nothing can be judged without our own, which may be among them."""
+        if not self._told_too_many:
+            self._told_too_many = True
+            _log.warning(
+                "over %s records lie among the workers: those behind %s are not seen; remove what other programs wrote",
+                f"{MAX_LISTED:,}",
+                max(entries, default=WORKER_NAMES.first),
+            )
+        key = self._own.key
+        if key not in entries:
+            # It comes first after a name that is one character shorter, unless somebody has just removed it.
+            async with aclosing(ours(self._store, WORKER_NAMES, after=key[:-1])) as rows:
+                async for entry in rows:
+                    if entry.key == key:
+                        entries[key] = entry
+                    break
 
     async def remove(self, keys: tuple[str, ...]) -> None:
         """A worker that was only very late writes its record again: it finds it absent, and says so."""

@@ -41,7 +41,9 @@ from tenure.coordinator.events import (
     Tap,
 )
 from tenure.coordinator.fencing import EpochFence, EpochValidation
+from tenure.coordinator.given import check_flag, check_instance
 from tenure.coordinator.hooks import HookOverrun
+from tenure.coordinator.layout import folder_of
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.errors import ConfigError, CoordinationError, RequestRefused
@@ -116,13 +118,15 @@ class CoordinatorPlugin:
         cold_start_preparation_delay: float | timedelta = 5.0,
         hook_overrun: HookOverrun | str = HookOverrun.REPORT,
     ) -> None:
+        folder_of(namespace)  # refuses a name that cannot be one
         self.namespace = namespace
+        if config is not None:
+            check_instance("config", config, CoordinatorConfig)
         self.coordinator_work_interval = seconds(
             "coordinator_work_interval", coordinator_work_interval, shortest=0.001, longest=_LONGEST_INTERVAL
         )
-        for name, given in (("enable_coordinator", enable_coordinator), ("skip_cold_start", skip_cold_start)):
-            if not isinstance(given, bool):
-                raise ConfigError(f"{name} is {given!r}: it must be True or False")
+        check_flag("enable_coordinator", enable_coordinator)
+        check_flag("skip_cold_start", skip_cold_start)
         try:
             self._hook_overrun = HookOverrun(hook_overrun)
         except ValueError:

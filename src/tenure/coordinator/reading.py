@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERMS, WORKERS, epoch_of, is_key_of
+from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERM_NAMES, WORKER_NAMES, epoch_of, is_key_of
 from tenure.election.rank import ranked
 from tenure.election.records import (
     MAX_LEASE_MS,
@@ -25,9 +25,12 @@ from tenure.election.records import (
     decode_state,
 )
 from tenure.errors import NotFound
-from tenure.store import Entry, Store, Stored
+from tenure.store import Entry, Store, Stored, Strangers, ours
+from tenure.store.ours import PASSED
 
 MAX_WORKERS_READ = 5000
+MAX_OTHERS = PASSED
+"""Objects among the workers that hold no record are named up to so many."""
 DEFAULT_WORKER_TIMEOUT = 20.0
 """Where the namespace does not say what it was founded with."""
 MAX_VERSION_SHOWN = 10**9
@@ -116,7 +119,10 @@ async def read_epoch(store: Store) -> int:
     state = await read_state(store)
     if isinstance(state, State):
         return state.epoch
-    return max([epoch_of(entry.key) or 0 async for entry in store.list(TERMS)], default=0)
+    highest = 0
+    async for entry in ours(store, TERM_NAMES):
+        highest = max(highest, epoch_of(entry.key) or 0)
+    return highest
 
 
 async def read_worker_timeout(store: Store) -> float | None:
@@ -152,9 +158,8 @@ async def list_workers(store: Store, worker_timeout: float, leader: str | None =
 
 
 async def read_worker_records(store: Store, worker_timeout: float, leader: str | None = None) -> WorkersRead:
-    listed = [entry async for entry in store.list(WORKERS)]
-    entries = sorted((entry for entry in listed if is_of_a_size(entry)), key=lambda entry: entry.modified, reverse=True)
-    read, unreadable = await read_entries(store, entries[:MAX_WORKERS_READ])
+    listed = await list_newest(store, MAX_WORKERS_READ)
+    read, unreadable = await read_entries(store, listed.newest)
     # What is no record must not make the records of the living look old.
     newest = max((entry.modified for entry, _ in read), default=None)
     found = [
@@ -172,8 +177,39 @@ async def read_worker_records(store: Store, worker_timeout: float, leader: str |
         for entry, worker in read
         if newest is not None
     ]
-    unreadable += [entry.key for entry in listed if not is_of_a_size(entry)]
-    return WorkersRead(with_ranks(found), max(0, len(entries) - MAX_WORKERS_READ), tuple(sorted(unreadable)))
+    return WorkersRead(with_ranks(found), listed.left_out, tuple(sorted([*unreadable, *listed.others])))
+
+
+class Newest(msgspec.Struct, frozen=True):
+    """What a listing of the workers shows that may hold records, and is worth reading."""
+
+    newest: list[Entry]
+    """Newest first."""
+    left_out: int
+    """Older ones."""
+    others: list[str]
+    """Keys of what holds none, of some of them."""
+
+
+async def list_newest(store: Store, most: int) -> Newest:
+    """Of the records of workers the newest, however many there are: never many more than `most` are held."""
+    kept: list[Entry] = []
+    others: list[str] = []
+    strangers = Strangers()
+    count = 0
+    async for entry in ours(store, WORKER_NAMES, strangers=strangers):
+        if is_of_a_size(entry):
+            count += 1
+            kept.append(entry)
+            if len(kept) >= 2 * most:
+                kept = _newest(kept, most)
+        elif len(others) < MAX_OTHERS:
+            others.append(entry.key)
+    return Newest(_newest(kept, most), max(0, count - most), [*strangers.met, *others])
+
+
+def _newest(entries: list[Entry], most: int) -> list[Entry]:
+    return sorted(entries, key=lambda entry: entry.modified, reverse=True)[:most]
 
 
 def is_of_a_size(entry: Entry) -> bool:

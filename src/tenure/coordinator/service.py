@@ -35,6 +35,7 @@ from tenure.coordinator.events import (
     Subscription,
     Tap,
 )
+from tenure.coordinator.given import check_instance
 from tenure.coordinator.hooks import HookOverrun, Seat, Subscriber
 from tenure.coordinator.layout import folder_of, namespace_store
 from tenure.coordinator.lead import Lead
@@ -75,6 +76,8 @@ class GlobalCoordinatorService:
     ) -> None:
         """`usage` tells what this process asked of the store, for its line in the register; called on any thread."""
         folder_of(namespace)  # refuses a name that cannot be one
+        if config is not None:
+            check_instance("config", config, CoordinatorConfig)
         self.config = config if config is not None else CoordinatorConfig()
         self.config.check_provider(store.info.provider)
         self.namespace = namespace

@@ -17,7 +17,7 @@ from tenure.dashboard.sections import CounterRow, JobRow, LastRun, QueueRow, Sch
 from tenure.dashboard.times import now_ms
 from tenure.errors import ConfigError, StoreUnavailable, TenureError
 from tenure.ledger import LedgerConfig, LedgerState, Machine, ledger_store
-from tenure.ledger.layout import CHUNKS, INBOX
+from tenure.ledger.layout import CHUNK_NAMES, INBOX_NAMES
 from tenure.plugins.counters import EventualConsistencyPlugin
 from tenure.plugins.counters import looking as counters_looking
 from tenure.plugins.counters.settings import Retention
@@ -31,7 +31,7 @@ from tenure.plugins.scheduler.looking import told_schedule, told_target
 from tenure.plugins.scheduler.records import JobState, State
 from tenure.plugins.scheduler.state import ScheduleMachine
 from tenure.plugins.scheduler.timetable import timetable_of
-from tenure.store import Store
+from tenure.store import Store, ours
 from tenure.store.url import redact
 
 _LOOKS_PER_INBOX = 3
@@ -88,7 +88,7 @@ class LedgerLook:
 
     async def _measure(self, room: int) -> None:
         size = 0
-        async for entry in self._capped.list(CHUNKS):
+        async for entry in ours(self._capped, CHUNK_NAMES):
             size += entry.size
         self.bytes = 0
         if size > min(room, MAX_SNAPSHOT_BYTES):
@@ -100,7 +100,7 @@ class LedgerLook:
 
     async def _count_inbox(self) -> int:
         count = 0
-        async for _ in self._capped.list(INBOX):
+        async for _ in ours(self._capped, INBOX_NAMES):
             count += 1
         return count
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from tenure.coordinator.audit import Lease, TermEnd, TermSeen, with_ends
-from tenure.coordinator.layout import TERMS, epoch_of, term_key
+from tenure.coordinator.layout import TERM_NAMES, epoch_of, term_key
 from tenure.dashboard.bounds import MAX_TERMS
 from tenure.dashboard.sections import TermRow, Terms, perhaps
 from tenure.dashboard.times import ms_of
 from tenure.election.records import MAX_RECORD_BYTES, Term, decode
 from tenure.errors import NotFound
 from tenure.ledger.together import all_of
-from tenure.store import Entry, Store, Stored
+from tenure.store import Entry, Store, Stored, ours
 
 _SAID = {
     TermEnd.RELEASED: "released",
@@ -39,9 +39,14 @@ class TermBook:
     async def look(self, epoch: int) -> None:
         """Read what is new up to `epoch`, of the newest. Raises `StoreError`."""
         lowest = max(0, epoch - MAX_TERMS)
-        listed = [entry async for entry in self._store.list(TERMS, after=term_key(lowest) if lowest else None)]
-        entries = {number: entry for entry in listed if (number := epoch_of(entry.key)) is not None}
-        newest = sorted(entries)[-MAX_TERMS:]
+        entries: dict[int, Entry] = {}
+        async for entry in ours(self._store, TERM_NAMES, after=term_key(lowest) if lowest else None):
+            number = epoch_of(entry.key)
+            if number is not None:
+                entries[number] = entry  # in the order of their numbers
+                if len(entries) > MAX_TERMS:
+                    del entries[next(iter(entries))]
+        newest = sorted(entries)
         unread = [number for number in newest if number not in self._known]
         for start in range(0, len(unread), _AT_ONCE):
             batch = unread[start : start + _AT_ONCE]

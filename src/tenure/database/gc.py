@@ -35,6 +35,7 @@ AGE = 24 * 3600.0
 """Seconds for which scratch objects, and what is left in a storage, are spared."""
 _ROUNDED = 1.0  # listings may show whole seconds
 _BATCH = 100
+_SCRATCH_BATCH = 1000
 _NAMED = 100
 
 OnProgress = Callable[[str, int], object]
@@ -215,8 +216,20 @@ class Collector:
 
     async def _collect_scratch(self, folder: str, before: float) -> None:
         """Whoever finds such an object may remove it; the age spares those that are being used just now."""
-        old = [entry.key async for entry in self._store.list(folder) if _is_older(entry, before)]
-        self._progress("scratch", len(old))
+        old: list[str] = []
+        seen = 0
+        async for entry in self._store.list(folder):
+            if _is_older(entry, before):
+                old.append(entry.key)
+            if len(old) >= _SCRATCH_BATCH:
+                seen += len(old)
+                self._progress("scratch", seen)
+                await self._remove_scratch(old)
+                old = []
+        self._progress("scratch", seen + len(old))
+        await self._remove_scratch(old)
+
+    async def _remove_scratch(self, old: list[str]) -> None:
         if old and not self._dry_run:
             try:
                 await self._store.delete(*old)

@@ -29,9 +29,10 @@ import enum
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.coordinator.given import check_count, check_flag
 from tenure.database.counted import COUNTERS, still_counted
 from tenure.database.expiry import TTL, carried, ended
 from tenure.database.guarding import UNCOVERED, Cover, Guard, Outdated, Shape
@@ -63,7 +64,7 @@ from tenure.errors import (
     TenureError,
     WriteUnknown,
 )
-from tenure.store import Entry, Store, Stored
+from tenure.store import Entry, Names, Store, Stored, Strangers, ours
 
 A = TypeVar("A")
 D = TypeVar("D")
@@ -114,9 +115,8 @@ class Resource(Generic[D]):
         draw_id: NewId = new_id,
     ) -> None:
         self.name = check_name(name)
-        self.reuse_ids = reuse_ids
-        if not 1 <= max_bytes <= 16 * MAX_BYTES:
-            raise ConfigError(f"max_bytes is {max_bytes}: give 1 to {16 * MAX_BYTES:,}")
+        self.reuse_ids = check_flag("reuse_ids", reuse_ids)
+        check_count("max_bytes", max_bytes, least=1, most=16 * MAX_BYTES)
         self._schema: Schema[D] = Schema(schema)
         self._max_bytes = max_bytes
         self._store = store
@@ -207,7 +207,8 @@ class Resource(Generic[D]):
         foreign: list[SetAside] = []
         named = 0  # of the foreign, those that come before the last of `ids`; the next page names the others
         more = False
-        async with contextlib.aclosing(self._listing(after)) as listing:
+        strangers = Strangers()
+        async with contextlib.aclosing(self._listing(after, strangers)) as listing:
             async for entry, id in listing:
                 if id is not None and len(ids) == limit:
                     more = True
@@ -216,11 +217,12 @@ class Resource(Generic[D]):
                     ids.append(id)
                     named = len(foreign)
                 elif len(foreign) < MAX_PAGE:
-                    foreign.append(SetAside(entry.key.removeprefix(self._folder), "its name is no record's"))
+                    foreign.append(self._foreign(entry.key))
+        outside = [self._foreign(key) for key in strangers.met][:MAX_PAGE]
         read = await _side_by_side(self._look, ids)
         records = tuple(record for record in read if isinstance(record, Record))
         damaged = tuple(record for record in read if isinstance(record, SetAside))
-        return Page(records, ids[-1] if more else None, (*damaged, *(foreign[:named] if more else foreign)))
+        return Page(records, ids[-1] if more else None, (*damaged, *(foreign[:named] if more else foreign), *outside))
 
     async def records(
         self, *, after: str | None = None, on_damaged: Callable[[SetAside], object] | None = None
@@ -559,10 +561,16 @@ class Resource(Generic[D]):
         except DamagedRecord as error:
             return SetAside(id, str(error))
 
-    async def _listing(self, after: str | None) -> AsyncGenerator[tuple[Entry, str | None], None]:
+    def _foreign(self, key: str) -> SetAside:
+        return SetAside(key.removeprefix(self._folder), "its name is no record's")
+
+    async def _listing(
+        self, after: str | None, strangers: Strangers | None = None
+    ) -> AsyncGenerator[tuple[Entry, str | None], None]:
         """Every object that is no tombstone, and its id, which is `None` where the key is none of ours."""
         start = None if after is None else key_of(self.name, check_id(after))
-        async with contextlib.aclosing(cast(Any, self._store.list(self._folder, after=start))) as entries:
+        names = Names(self._folder, f"{self._folder}id=", f"{self._folder}id>")
+        async with contextlib.aclosing(ours(self._store, names, after=start, strangers=strangers)) as entries:
             async for entry in entries:
                 parsed = parse_key(entry.key)
                 if parsed is None or not is_tombstone_size(entry.size):

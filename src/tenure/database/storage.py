@@ -32,6 +32,7 @@ from typing import Annotated, Any, Generic, TypeVar, overload
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.coordinator.given import check_count
 from tenure.coordinator.layout import check_name
 from tenure.database.time import StoreTime
 from tenure.election.records import Damage, Id, Record, TooNew, decode, encode
@@ -178,8 +179,7 @@ class PluginStorage:
                 f"name {name!r} takes {len(encoded)} bytes when encoded, and the limit is {_MAX_ENCODED_NAME_BYTES}: "
                 "shorten it (a character outside A-Z a-z 0-9 - _ . takes 3 bytes or more)"
             )
-        if isinstance(max_value_bytes, bool) or not 1 <= max_value_bytes <= LARGEST_VALUE_BYTES:
-            raise ConfigError(f"max_value_bytes is {max_value_bytes!r}: give 1 to {LARGEST_VALUE_BYTES}")
+        check_count("max_value_bytes", max_value_bytes, least=1, most=LARGEST_VALUE_BYTES)
         self._store = store
         self._folder = f"{PLUGINS}{slug}/{_NAME}{encoded}/{_STORAGE}/"
         self._clock = clock

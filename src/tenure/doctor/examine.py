@@ -22,6 +22,7 @@ from tenure.store.scratch import DOCTOR_FOLDER, RACE_FOLDER, SCRATCH_FOLDERS, sc
 from tenure.store.url import StoreUrl, parse_url
 
 _STALE = timedelta(hours=1)
+_REMOVED_AT_ONCE = 1000
 _UNDECIDED_SHARE = 0.2
 
 Progress = Callable[[str, int, int], None]
@@ -198,7 +199,13 @@ class _Examination:
         try:
             now = max([entry.modified async for entry in store.list(self._folder)], default=None)
             for folder in SCRATCH_FOLDERS:
-                stale = [entry.key async for entry in store.list(folder) if now and now - entry.modified > _STALE]
+                stale: list[str] = []
+                async for entry in store.list(folder):
+                    if now and now - entry.modified > _STALE:
+                        stale.append(entry.key)
+                    if len(stale) >= _REMOVED_AT_ONCE:
+                        await store.delete(*stale)
+                        stale = []
                 await store.delete(*stale)
         finally:
             await self._clock.sleep(self._pause)

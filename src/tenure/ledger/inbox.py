@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
 
 import msgspec
 
-from tenure.ledger.layout import INBOX, InboxName, parse_inbox_key
-from tenure.store import Entry, Store
+from tenure.ledger.layout import INBOX_NAMES, InboxName, parse_inbox_key
+from tenure.store import Store, Strangers, ours
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -24,7 +22,7 @@ class Letter(msgspec.Struct, frozen=True):
 class Look(msgspec.Struct):
     letters: list[Letter]
     foreign: list[str]
-    """Names that no producer of ours gives."""
+    """Names that no producer of ours gives, some of them."""
     first: bool
     """A sweep began with this look ..."""
     last: bool
@@ -36,14 +34,17 @@ class InboxSweep:
         self._store = store
         self._limit = limit
         self._cursor: str | None = None
+        self._strangers = Strangers(told=False)
 
     async def look(self) -> Look:
         """The next so many objects."""
         cursor = self._cursor
         look = Look([], [], cursor is None, True)
         seen = 0
-        listing = cast("AsyncGenerator[Entry, None]", self._store.list(INBOX, after=cursor))
-        async with aclosing(listing) as rows:
+        # What lies before or behind all names of ours does not count, or a sweep among a million others would not end.
+        if cursor is None:
+            self._strangers.met.clear()
+        async with aclosing(ours(self._store, INBOX_NAMES, after=cursor, strangers=self._strangers)) as rows:
             async for entry in rows:
                 if seen >= self._limit:
                     look.last = False
@@ -55,6 +56,8 @@ class InboxSweep:
                     look.foreign.append(entry.key)
                 else:
                     look.letters.append(Letter(name, entry.size, round(entry.modified.timestamp() * 1000)))
+        if look.last:
+            look.foreign += self._strangers.met
         self._cursor = None if look.last else cursor
         return look
 

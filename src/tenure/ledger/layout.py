@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from tenure.coordinator.layout import check_name
-from tenure.store import Prefixed, Store, encode_name
+from tenure.store import Prefixed, Store, encode_name, numbered
 
 INBOX = "inbox/"
 LOG = "log/"
@@ -15,6 +15,11 @@ SNAPSHOTS = "snapshots/"
 CHUNKS = "chunks/"
 SEGMENTS = "seg/"
 DAMAGED = "damaged/"
+
+INBOX_NAMES = numbered(INBOX)
+LOG_NAMES = numbered(LOG)
+SNAPSHOT_NAMES = numbered(SNAPSHOTS)
+CHUNK_NAMES = numbered(CHUNKS)
 
 MAX_NAME_CHARACTERS = 64
 MAX_SEQ = 10**18
@@ -65,7 +70,7 @@ def snapshot_key(seq: int) -> str:
 def parse_inbox_key(key: str) -> InboxName | None:
     """`None` for what no producer of ours has put there."""
     match = _INBOX_NAME.fullmatch(key)
-    if match is None or int(match[3]) < 1:
+    if match is None or int(match[3]) < 1 or int(match[1]) > MAX_SEQ:
         return None
     return InboxName(int(match[1]), match[2], int(match[3]))
 

@@ -36,6 +36,7 @@ from tenure.store.protocol import MAX_BODY_BYTES
 
 _log = logging.getLogger("tenure.ledger")
 _MAX_REJECTIONS = 1000
+_FOREIGN_NAMED = 10
 _MAX_FORGOTTEN = 10_000
 _REASON_CHARACTERS = 300
 _PATIENCE = 0.25
@@ -209,6 +210,7 @@ class LedgerTerm:
         self.problems: dict[str, str] = {}
         """By key: what lies in the inbox and cannot be folded, for reports. Bounded."""
         self._sweep_noted: set[str] = set()
+        self._sweep_foreign = 0
         self.ticks = 0
 
     async def begin(self) -> LogEntry:
@@ -311,8 +313,8 @@ class LedgerTerm:
                 self._sweep_present, self._sweep_blocked = set(), False
                 self._sweep_early, self._sweep_unread, self._sweep_noted = set(), set(), set()
                 self._sweep_held = set()
-            for key in look.foreign:
-                self._note(key, "its name is not one that a producer gives: move it away")
+                self._sweep_foreign = 0
+            self._note_foreign(look.foreign)
             for letter in look.letters:
                 self._pending[letter.name] = letter
             self._sweep_ended = look.last
@@ -645,6 +647,14 @@ class LedgerTerm:
             await self._archivist.trim()
         except StoreError as error:
             _log.debug("the log is trimmed later: %s", error)
+
+    def _note_foreign(self, keys: Sequence[str]) -> None:
+        """The first few by name, and of all others that there are some: there may be a million."""
+        for key in keys[: max(0, _FOREIGN_NAMED - self._sweep_foreign)]:
+            self._note(key, "its name is not one that a producer gives: move it away")
+        self._sweep_foreign += len(keys)
+        if self._sweep_foreign > _FOREIGN_NAMED:
+            self._note(INBOX, f"over {_FOREIGN_NAMED} objects there have names that no producer gives: move them away")
 
     def _note(self, key: str, what: str, level: int = logging.WARNING) -> None:
         if key in self.problems or len(self.problems) < _MAX_REJECTIONS:

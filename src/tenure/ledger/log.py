@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import aclosing
 from typing import Protocol
 
 import msgspec
@@ -11,9 +12,9 @@ from tenure.clock import Clock
 from tenure.election.records import Damage, TooNew, encode
 from tenure.entropy import NewId
 from tenure.errors import BodyTooLarge, LeadershipLost, LedgerDamaged, NotFound, SchemaTooNew
-from tenure.ledger.layout import LOG, SNAPSHOTS, log_key, parse_number
+from tenure.ledger.layout import LOG_NAMES, SNAPSHOT_NAMES, log_key, parse_number
 from tenure.ledger.records import LogEntry, decode_entry
-from tenure.store import Applied, Attempt, Rejected, Remembers, Store, Stored, commit, settle
+from tenure.store import Applied, Attempt, Rejected, Remembers, Store, Stored, commit, ours, settle
 
 _PAUSE = 0.1
 
@@ -134,18 +135,19 @@ def _write_ids(body: bytes) -> Collection[str]:
 
 async def first_after(store: Store, seq: int) -> int | None:
     """The number of the first entry above `seq` that a listing shows."""
-    async for entry in store.list(LOG, after=log_key(seq)):
-        number = parse_number(entry.key)
-        if number is not None:
-            return number
+    async with aclosing(ours(store, LOG_NAMES, after=log_key(seq))) as rows:
+        async for entry in rows:
+            number = parse_number(entry.key)
+            if number is not None:
+                return number
     return None
 
 
 async def log_end(store: Store) -> int:
     """The highest number in the log; 0 if there is none. Two listings."""
     highest = 0
-    async for entry in store.list(SNAPSHOTS):
+    async for entry in ours(store, SNAPSHOT_NAMES):
         highest = max(highest, parse_number(entry.key) or 0)
-    async for entry in store.list(LOG, after=log_key(highest)):
+    async for entry in ours(store, LOG_NAMES, after=log_key(highest)):
         highest = max(highest, parse_number(entry.key) or 0)
     return highest

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import defaultdict
+from contextlib import aclosing
 
 import msgspec
 
@@ -18,11 +20,11 @@ from tenure.election.records import encode
 from tenure.entropy import NewId
 from tenure.errors import BodyTooLarge, InvalidKey, LedgerDamaged, NotFound, StoreError
 from tenure.ledger.config import LedgerConfig
-from tenure.ledger.layout import CHUNKS, LOG, SNAPSHOTS, log_key, parse_number, snapshot_key
+from tenure.ledger.layout import CHUNK_NAMES, CHUNKS, LOG_NAMES, SNAPSHOT_NAMES, log_key, parse_number, snapshot_key
 from tenure.ledger.machine import LedgerState
 from tenure.ledger.records import Chunk, Manifest, checksum, decode_manifest
 from tenure.ledger.together import all_of
-from tenure.store import Applied, Rejected, Store, Stored
+from tenure.store import Applied, Names, Rejected, Store, Stored, Strangers, ours
 
 _log = logging.getLogger("tenure.ledger")
 _AT_ONCE = 8
@@ -76,7 +78,7 @@ async def read_snapshot(store: Store, seq: int) -> Found | str:
 
 async def snapshot_numbers(store: Store) -> list[int]:
     """Of all that a listing shows, in order."""
-    return [number async for entry in store.list(SNAPSHOTS) if (number := parse_number(entry.key)) is not None]
+    return [number async for entry in ours(store, SNAPSHOT_NAMES) if (number := parse_number(entry.key)) is not None]
 
 
 async def restore_newest(store: Store, state: LedgerState, at_least: int) -> bool:
@@ -118,6 +120,7 @@ class Archivist:
         self.verified: list[tuple[int, Reading]] = []
         """Snapshots that were read and found sound in this term, oldest first, and when."""
         self._trimmed = -1
+        self._strangers: dict[str, Strangers] = defaultdict(lambda: Strangers(told=False))
 
     def found_sound(self, seq: int) -> None:
         if not self.verified or seq > self.verified[-1][0]:
@@ -168,15 +171,15 @@ class Archivist:
         bound = self.bound()
         if bound is None or bound <= self._trimmed:
             return 0
-        doomed, complete = await self._below(LOG, bound)
+        doomed, complete = await self._below(LOG_NAMES, bound)
         removed = len(doomed)
         if doomed:
             await self._store.delete(*doomed)
         if not complete:
             return removed
         # First the manifest, so that none is seen whose chunks are gone; whoever has read it already looks for a newer.
-        for folder in (SNAPSHOTS, CHUNKS):
-            doomed, whole = await self._below(folder, bound)
+        for names in (SNAPSHOT_NAMES, CHUNK_NAMES):
+            doomed, whole = await self._below(names, bound)
             complete = complete and whole
             removed += len(doomed)
             if doomed:
@@ -185,18 +188,19 @@ class Archivist:
             self._trimmed = bound
         return removed
 
-    async def _below(self, folder: str, bound: int) -> tuple[list[str], bool]:
-        """Names in `folder` that begin with a lower number, and whether these are all."""
+    async def _below(self, names: Names, bound: int) -> tuple[list[str], bool]:
+        """Names there that begin with a lower number, and whether these are all."""
         doomed: list[str] = []
-        async for entry in self._store.list(folder):
-            match = _BEGINS_WITH_NUMBER.match(entry.key.removeprefix(folder))
-            if match is None:
-                continue  # somebody else's
-            if int(match[1]) >= bound:
-                return doomed, True
-            if len(doomed) >= self._config.trims_per_tick:
-                return doomed, False
-            doomed.append(entry.key)
+        async with aclosing(ours(self._store, names, strangers=self._strangers[names.folder])) as rows:
+            async for entry in rows:
+                match = _BEGINS_WITH_NUMBER.match(entry.key.removeprefix(names.folder))
+                if match is None:
+                    continue  # somebody else's
+                if int(match[1]) >= bound:
+                    return doomed, True
+                if len(doomed) >= self._config.trims_per_tick:
+                    return doomed, False
+                doomed.append(entry.key)
         return doomed, True
 
 

@@ -7,9 +7,7 @@ listing begins anew behind it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
 
 import msgspec
 
@@ -20,7 +18,7 @@ from tenure.errors import TenureError
 from tenure.ledger import LedgerState
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
 from tenure.plugins.queue import S3QueuePlugin
-from tenure.store import Access, Entry, Store, decode_name, encode_name, open_store
+from tenure.store import Access, Names, Store, Strangers, decode_name, encode_name, open_store, ours
 from tenure.store.keys import MAX_SEGMENT_BYTES
 
 PAGE = 1000
@@ -69,13 +67,13 @@ async def ledgers_at(store: Store, slug: str, limit: int, *, begins_anew: bool =
     names: list[str] = []
     unreadable: list[str] = []
     root = folder_of(slug)
+    strangers = Strangers()
     last, after, rows = "", None, 0
     while True:
         is_over = True
-        async with aclosing(cast("AsyncGenerator[Entry, None]", store.list(root, after=after))) as entries:
+        async with aclosing(ours(store, _names_in(root), after=after, strangers=strangers)) as entries:
             async for entry in entries:
-                name, slash, _ = entry.key.removeprefix(root).partition("/")
-                folder = name + slash
+                folder = _folder_in(entry.key, root)
                 if folder != last:
                     if len(names) + len(unreadable) >= limit:
                         return Ledgers(sorted(names), unreadable, more=True)
@@ -85,10 +83,22 @@ async def ledgers_at(store: Store, slug: str, limit: int, *, begins_anew: bool =
                 rows += 1
                 if rows >= PAGE and begins_anew:
                     # The key itself, if it comes after everything that we would have put there: so this ends.
-                    after, rows, is_over = max(f"{root}{name}/{_BEHIND}", entry.key), 0, False
+                    after, rows, is_over = max(f"{root}{folder.removesuffix('/')}/{_BEHIND}", entry.key), 0, False
                     break
         if is_over:
-            return Ledgers(sorted(names), unreadable, more=False)
+            others = dict.fromkeys(_folder_in(key, root) for key in strangers.met)
+            shown = list(others)[: max(0, limit - len(names) - len(unreadable))]
+            return Ledgers(sorted(names), [*unreadable, *shown], more=strangers.leapt or len(shown) < len(others))
+
+
+def _names_in(root: str) -> Names:
+    return Names(root, f"{root}name=", f"{root}name>")
+
+
+def _folder_in(key: str, root: str) -> str:
+    """With its slash; an object that lies there has none."""
+    name, slash, _ = key.removeprefix(root).partition("/")
+    return name + slash
 
 
 async def names_of(store: Store, slug: str) -> list[str]:
@@ -96,7 +106,7 @@ async def names_of(store: Store, slug: str) -> list[str]:
     kind = folder_of(slug)
     names: dict[str, None] = {}
     read = 0
-    async with aclosing(cast("AsyncGenerator[Entry, None]", store.list(kind))) as entries:
+    async with aclosing(ours(store, _names_in(kind))) as entries:
         async for entry in entries:
             folder = entry.key.removeprefix(kind).partition("/")[0]
             read += 1

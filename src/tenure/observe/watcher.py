@@ -12,8 +12,8 @@ from datetime import datetime
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import STATE, WORKERS
-from tenure.coordinator.reading import DEFAULT_WORKER_TIMEOUT, is_of_a_size, read_entries, read_worker_timeout
+from tenure.coordinator.layout import STATE
+from tenure.coordinator.reading import DEFAULT_WORKER_TIMEOUT, list_newest, read_entries, read_worker_timeout
 from tenure.election.records import Worker, decode_state
 from tenure.election.sight import Absent
 from tenure.errors import AccessDenied, BucketMissing, CredentialsNotFound, NotFound, StoreError
@@ -32,6 +32,8 @@ from tenure.store import Entry, NotModified, Store, Version
 from tenure.store.metered import Metered
 
 MAX_WORKERS_WATCHED = 1000
+MAX_WORKERS_LISTED = 20_000
+"""Of all records the newest: what a listing shows beyond is counted, and forgotten."""
 LOOKS_PER_LISTING = 5
 LONGEST_PAUSE = 30.0
 HOPELESS = (AccessDenied, BucketMissing, CredentialsNotFound)
@@ -115,8 +117,8 @@ class Watcher:
     async def look_at_workers(self) -> None:
         """One listing; a body is read only where its length changed, as it does when a process starts, becomes
         unhealthy or leads."""
-        listed = {entry.key: entry async for entry in self._store.list(WORKERS)}
-        entries = {key: entry for key, entry in listed.items() if is_of_a_size(entry)}
+        listed = await list_newest(self._store, MAX_WORKERS_LISTED)
+        entries = {entry.key: entry for entry in sorted(listed.newest, key=_key)}
         now = self._clock.read()
         for key in self._bodies.keys() - entries.keys():
             del self._bodies[key]
@@ -139,8 +141,8 @@ class Watcher:
             for key, (_, worker) in self._bodies.items()
             if newest is not None
         ]
-        not_read = len(entries) - len(self._bodies) - len(self._unreadable)
-        others = tuple(sorted([*self._unreadable, *(listed.keys() - entries.keys())]))
+        not_read = listed.left_out + len(entries) - len(self._bodies) - len(self._unreadable)
+        others = tuple(sorted([*self._unreadable, *listed.others]))
         self._fold(see_workers(self.view, rows, max(0, not_read), now, others))
 
     def _is_stale(self, entry: Entry) -> bool:
@@ -160,6 +162,10 @@ class Watcher:
         self.view, changes = seen
         for change in changes:
             self._tell(change)
+
+
+def _key(entry: Entry) -> str:
+    return entry.key
 
 
 def _modified(entry: Entry) -> datetime:

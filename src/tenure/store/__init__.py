@@ -15,6 +15,7 @@ from tenure.store.faulty import Faults, Faulty
 from tenure.store.keys import decode_name, encode_name
 from tenure.store.metered import Metered, Usage
 from tenure.store.opening import open_store
+from tenure.store.ours import Names, Strangers, numbered, ours
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.prefixed import Prefixed
 from tenure.store.protocol import Access, Store, StoreInfo
@@ -29,6 +30,7 @@ __all__ = [
     "Faults",
     "Faulty",
     "Metered",
+    "Names",
     "NotModified",
     "Outcome",
     "Prefixed",
@@ -39,12 +41,15 @@ __all__ = [
     "Store",
     "StoreInfo",
     "Stored",
+    "Strangers",
     "Unknown",
     "Usage",
     "Version",
     "commit",
     "decode_name",
     "encode_name",
+    "numbered",
     "open_store",
+    "ours",
     "settle",
 ]

@@ -6,15 +6,20 @@ A lease of three seconds cannot wait five for an answer. What is cut short may s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import cast
 
 from tenure.errors import StoreUnavailable
 from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Unknown, Version
 from tenure.store.protocol import Store, StoreInfo
 
+_PAGE = 1000
+"""As many rows as one request lists: what is held of a listing at any time, however long it is."""
+
 
 class TimeLimited:
-    """`list` is limited as a whole, to `list_seconds`."""
+    """`list` is limited as a whole, to `list_seconds` of waiting for the store: the reader may take its time."""
 
     def __init__(self, inner: Store, seconds: float, list_seconds: float | None = None) -> None:
         self._inner = inner
@@ -54,14 +59,28 @@ class TimeLimited:
             return Unknown(self._late(f"replace {key!r}"))
 
     async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        # Not a generator around the loop: `asyncio.timeout` may not be left and entered by two tasks.
-        try:
-            async with asyncio.timeout(self._list_seconds):
-                found = [entry async for entry in self._inner.list(prefix, after=after)]
-        except TimeoutError:
-            raise self._late(f"list {prefix!r}", self._list_seconds) from None
-        for entry in found:
-            yield entry
+        # Page by page, since there may be millions. Not a generator around the loop: `asyncio.timeout` may not be left
+        # and entered by two tasks, so that it is left before each row is handed on.
+        loop = asyncio.get_running_loop()
+        left = self._list_seconds
+        async with aclosing(cast("AsyncGenerator[Entry, None]", self._inner.list(prefix, after=after))) as rows:
+            page: list[Entry] = []
+            while True:
+                page.clear()
+                since = loop.time()
+                try:
+                    async with asyncio.timeout(left):
+                        async for entry in rows:
+                            page.append(entry)
+                            if len(page) >= _PAGE:
+                                break
+                except TimeoutError:
+                    raise self._late(f"list {prefix!r}", self._list_seconds) from None
+                left -= loop.time() - since
+                for entry in page:
+                    yield entry
+                if len(page) < _PAGE:
+                    return
 
     async def delete(self, *keys: str) -> None:
         try:

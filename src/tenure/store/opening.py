@@ -79,8 +79,8 @@ def open_store(
     `timeout` is for each request, in seconds. Raises `InvalidUrl` at once, and on opening a `StoreError` that says what
     to do: `StoreUnfit` for a store on which tenure would not be safe.
     """
-    if not _MIN_TIMEOUT <= timeout <= _MAX_TIMEOUT:
-        raise ConfigError(f"timeout is {timeout}: give seconds between {_MIN_TIMEOUT} and {_MAX_TIMEOUT:g}")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not _MIN_TIMEOUT <= timeout <= _MAX_TIMEOUT:
+        raise ConfigError(f"timeout is {timeout!r:.80}: give seconds between {_MIN_TIMEOUT} and {_MAX_TIMEOUT:g}")
     return Opening(parse_url(url), access, timeout, clock, draw_id)
 
 

@@ -15,7 +15,7 @@ from tenure.store.protocol import Store, StoreInfo
 class Prefixed:
     def __init__(self, inner: Store, prefix: str) -> None:
         self.inner = inner
-        self._prefix = check_prefix(prefix)
+        self.prefix = self._prefix = check_prefix(prefix)
 
     @property
     def info(self) -> StoreInfo:

@@ -89,6 +89,8 @@ class StoreUrl(msgspec.Struct, frozen=True):
 
 def parse_url(url: str) -> StoreUrl:
     """Take a store URL apart; refuse what no store could use, before anything is opened."""
+    if not isinstance(url, str):
+        raise InvalidUrl(f"a store URL is text, and not a {type(url).__name__}: give e.g. 's3://bucket/prefix'")
     try:
         parts = urlsplit(url)
         has_user, has_port = bool(parts.username or parts.password), parts.port is not None
@@ -102,7 +104,7 @@ def parse_url(url: str) -> StoreUrl:
         known = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "file", "memory"))
         place = url.partition("?")[0]  # what follows may hold secrets
         hint = (
-            f"; for a local directory write file://{quote(str(Path(place).absolute()))}"
+            f"; for a local directory write file://{quote(str(Path(place).absolute()), errors='replace')}"
             if _looks_like_path(url)
             else ""
         )

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from tenure.coordinator.breaker import BreakerState
+from tenure.coordinator.given import check_count, check_number
 from tenure.plugins.supervisor.child import ChildState, ChildStatus
 from tenure.store.url import redact
 
@@ -32,6 +33,12 @@ class Thresholds(msgspec.Struct, frozen=True):
     crash_window: float = 300.0
     stale_after: float = 3.0
     """A look at the store that is older than this many check intervals counts as none."""
+
+    def __post_init__(self) -> None:
+        check_number("slow_store", self.slow_store, least=0.001, most=1000.0)
+        check_count("crashes", self.crashes, least=1, most=1_000_000)
+        check_number("crash_window", self.crash_window, least=0.1, most=30 * 24 * 3600.0)
+        check_number("stale_after", self.stale_after, least=0.1, most=1_000_000.0)
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.events import EventBus, Handler, LeaderChanged, Subscription, WorkersUpdated
+from tenure.coordinator.given import check_instance, shown
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.election.records import time_of_day
@@ -69,7 +70,9 @@ class ClusterHealth:
         if isinstance(check_interval, bool) or not isinstance(check_interval, int | float):
             raise ConfigError(f"check_interval is {check_interval!r}: give seconds")
         if not 0.1 <= check_interval <= 3600:
-            raise ConfigError(f"check_interval is {check_interval:g}: give seconds, at least 0.1 and at most 3600")
+            raise ConfigError(f"check_interval is {shown(check_interval)}: give seconds, at least 0.1 and at most 3600")
+        if thresholds is not None:
+            check_instance("thresholds", thresholds, Thresholds)
         self._interval = float(check_interval)
         self._thresholds = thresholds if thresholds is not None else Thresholds()
         self._bus = EventBus(logger=_log, more_names=EVENT_NAMES)

@@ -20,7 +20,7 @@ from tenure.errors import NotFound, SchemaTooNew, StoreUnavailable
 from tenure.ledger import InboxName, LedgerState, Place, Poison, TooNewLetter
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.inbox import Letter as Listed
-from tenure.ledger.layout import INBOX, parse_inbox_key
+from tenure.ledger.layout import INBOX_NAMES, parse_inbox_key
 from tenure.ledger.together import all_of
 from tenure.plugins.counters.cell import Cell
 from tenure.plugins.counters.fields import Fields
@@ -30,7 +30,7 @@ from tenure.plugins.counters.state import CountersMachine
 from tenure.plugins.counters.totals import Key
 from tenure.plugins.counters.wire import Letter, read_letter
 from tenure.plugins.ledgered import LedgerView
-from tenure.store import Store, Stored
+from tenure.store import Store, Stored, ours
 
 _AT_ONCE = 32
 _ROUNDS = 10
@@ -135,7 +135,7 @@ def _add(letter: Letter, id: str, fields: Fields, totals: dict[str, Number | Non
 async def _unfolded(store: Store, shelf: Shelf, id: str) -> list[tuple[InboxName, Place, Letter]]:
     """Everything in the inbox, in the order in which it would be folded; of the rows, those of one record."""
     listed: list[Listed] = []
-    async for entry in store.list(INBOX):
+    async for entry in ours(store, INBOX_NAMES):
         name = parse_inbox_key(entry.key)
         if name is not None and entry.size <= MAX_INBOX_BYTES:  # what is larger is never folded
             listed.append(Listed(name, entry.size, round(entry.modified.timestamp() * 1000)))

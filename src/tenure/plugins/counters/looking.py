@@ -12,7 +12,7 @@ import msgspec
 
 from tenure.errors import ConfigError, NotFound
 from tenure.ledger import LedgerState
-from tenure.ledger.layout import INBOX
+from tenure.ledger.layout import INBOX_NAMES
 from tenure.plugins.counters.calendar import moment_of, week_of
 from tenure.plugins.counters.cell import Cell, cell_from
 from tenure.plugins.counters.history import Share, shares
@@ -21,7 +21,7 @@ from tenure.plugins.counters.pages import PageBook
 from tenure.plugins.counters.records import Level, Moment, Rows
 from tenure.plugins.counters.state import CountersMachine
 from tenure.plugins.ledgered import LedgerView, look_up
-from tenure.store import Store
+from tenure.store import Store, ours
 
 T = TypeVar("T")
 MAX_TOP = 10_000
@@ -113,7 +113,7 @@ def machine_of(state: LedgerState) -> CountersMachine:
 async def stats_of(store: Store, state: LedgerState) -> CounterStats:
     machine = machine_of(state)
     inbox = 0
-    async for _ in store.list(INBOX):
+    async for _ in ours(store, INBOX_NAMES):
         inbox += 1
     since = [waiting.since_ms for waiting in machine.waiting.values()]
     offers = [offer for id in machine.waiting for offer in machine.unapplied(id)]

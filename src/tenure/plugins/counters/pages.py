@@ -22,7 +22,7 @@ from tenure.plugins.counters.cell import Cell, cell_from
 from tenure.plugins.counters.numbers import Counter
 from tenure.plugins.counters.records import Chunk, Level, Moment, Page, Rows, Sealed
 from tenure.plugins.counters.settings import Retention
-from tenure.store import Store, Stored
+from tenure.store import Store, Stored, numbered, ours
 
 PAGES = "pages/"
 CHUNK_ROWS = 5000
@@ -120,7 +120,7 @@ class PageBook:
         """Objects of former leaders that no page names."""
         named = {chunk.key for page in pages for chunk in page.chunks}
         found = []
-        async for entry in self._store.list(PAGES):
+        async for entry in ours(self._store, numbered(PAGES)):
             epoch = entry.key.removeprefix(PAGES).partition("-")[0]
             if epoch.isdigit() and int(epoch) < self._epoch and entry.key not in named:
                 found.append(entry.key)

@@ -29,6 +29,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig, seconds
+from tenure.coordinator.given import check_flag
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
 from tenure.database.ids import check_id
@@ -105,7 +106,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
             config=config,
             ledger=ledger,
             shutdown_timeout=shutdown_timeout,
-            takes_part=not producer_only,
+            takes_part=not check_flag("producer_only", producer_only),
         )
         self._given = resource if isinstance(resource, Resource) else None
         name = resource.name if isinstance(resource, Resource) else resource

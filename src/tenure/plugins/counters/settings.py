@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -110,7 +109,7 @@ def checked(settings: CounterSettings) -> CounterSettings:
         "fold_interval": (0.001, 60.0),
     }.items():
         value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"{name} is {value!r:.80}: give a number, or a timedelta")
         if not least <= value <= most:
             raise ConfigError(f"{name} is {value!r:.80}: give from {least:g} to {most:g}")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from tenure.coordinator.config import CoordinatorConfig, seconds
+from tenure.coordinator.given import check_flag, check_instance
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.membership import StampedBeat
 from tenure.coordinator.plugin import CoordinatorPlugin
@@ -61,7 +62,9 @@ class LedgerPlugin(CoordinatorPlugin):
     ) -> None:
         """`takes_part=False`: it only writes to the inbox, and knows nothing of the election."""
         super().__init__(namespace=namespace, config=config, skip_cold_start=True)
-        self._takes_part = takes_part
+        self._takes_part = check_flag("takes_part", takes_part)
+        if ledger is not None:
+            check_instance("ledger", ledger, LedgerConfig)
         self._shutdown_timeout = seconds("shutdown_timeout", shutdown_timeout, zero=True)
         self._ledger_given = ledger
         self._ledger = ledger if ledger is not None else LedgerConfig()

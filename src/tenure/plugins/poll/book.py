@@ -24,7 +24,20 @@ from tenure.errors import InvalidKey, NotFound, StoreError, WriteUnknown
 from tenure.plugins.poll.job import Event, Job, Refusal, advance, decode_job, parse_job_id, shows
 from tenure.plugins.poll.schedule import MAX_PARTITION_CHARACTERS
 from tenure.plugins.poll.summary import MAX_SUMMARY_BYTES, Summary, decode_summary
-from tenure.store import Applied, Attempt, Entry, Outcome, Prefixed, Rejected, Store, Stored, Version, commit
+from tenure.store import (
+    Applied,
+    Attempt,
+    Entry,
+    Names,
+    Outcome,
+    Prefixed,
+    Rejected,
+    Store,
+    Stored,
+    Version,
+    commit,
+    ours,
+)
 from tenure.store import decode_name as decode_segment
 from tenure.store import encode_name as encode_segment
 from tenure.store.protocol import StoreInfo
@@ -37,6 +50,11 @@ INBOX = "inbox/"
 MAX_LISTED = 100_000
 """Objects of one folder that are looked at; more cannot be ours."""
 MAX_AGENT_BYTES = 4096
+_NAMES = {
+    RESULTS: Names(RESULTS, f"{RESULTS}schedule=", f"{RESULTS}schedule>"),
+    AGENTS: Names(AGENTS, f"{AGENTS}worker=", f"{AGENTS}worker>"),
+    INBOX: Names(INBOX, f"{INBOX}worker=", f"{INBOX}worker>"),
+}
 CHANGE_TRIES = 5
 MAX_IN_ONE_DELETE = 500
 
@@ -261,7 +279,7 @@ class PollBook:
 
     async def _listed(self, prefix: str) -> AsyncIterator[Entry]:
         count = 0
-        async for entry in self._store.list(prefix):
+        async for entry in ours(self._store, _NAMES.get(prefix) or Names(prefix, prefix[:-1], prefix + "~")):
             count += 1
             if count > MAX_LISTED:
                 raise StoreError(f"over {MAX_LISTED:,} objects lie under {prefix!r}: something else writes there")

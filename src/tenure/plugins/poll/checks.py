@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from tenure.coordinator.given import check_instance, shown
 from tenure.errors import ConfigError
 from tenure.plugins.poll.schedule import Run, Verdict
 
@@ -48,7 +49,7 @@ class HttpCheck:
         self._scheme, self._host, self._port, self._target = _parse_url(url)
         self._expect = _check_expected("expect", expect, 100, 599)
         if not isinstance(method, str) or not _TOKEN.fullmatch(method) or method != method.upper():
-            raise ConfigError(f"method is {method!r}: give an HTTP method in capitals, e.g. 'GET' or 'HEAD'")
+            raise ConfigError(f"method is {shown(method)}: give an HTTP method in capitals, e.g. 'GET' or 'HEAD'")
         self._method = method
         self._headers = _check_headers(headers if headers is not None else {})
 
@@ -100,7 +101,7 @@ class TcpCheck:
 
     def __init__(self, host: str, port: int) -> None:
         if not isinstance(host, str) or not host or len(host) > 253 or not host.isprintable() or " " in host:
-            raise ConfigError(f"host is {host!r}: give a host name or an address")
+            raise ConfigError(f"host is {shown(host)}: give a host name or an address")
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
             raise ConfigError(f"port is {port!r}: give a number from 1 to 65535")
         self._host = host
@@ -135,9 +136,11 @@ class CommandCheck:
             raise ConfigError(f"argv has {len(argv)} arguments, and the limit is {MAX_ARGUMENTS}")
         for word in argv:
             if not isinstance(word, str) or "\0" in word:
-                raise ConfigError(f"argv has {word!r}: every argument is text without NUL")
+                raise ConfigError(f"argv has {shown(word)}: every argument is text without NUL")
         self._argv = argv
         self._expect = _check_expected("expect", expect, 0, 255)
+        if env is not None:
+            check_instance("env", env, Mapping)
         self._env = dict(env) if env is not None else {}
         for name, value in self._env.items():
             if (
@@ -296,7 +299,7 @@ def _either(expected: tuple[int, ...]) -> str:
 
 def _check_expected(what: str, values: Collection[int], least: int, most: int) -> tuple[int, ...]:
     if isinstance(values, str | bytes) or not isinstance(values, Collection) or not 0 < len(values) <= 500:
-        raise ConfigError(f"{what} is {values!r}: give one or more numbers, e.g. ({least},)")
+        raise ConfigError(f"{what} is {shown(values)}: give one or more numbers, e.g. ({least},)")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ConfigError(f"{what} has {value!r}: give numbers from {least} to {most}")
@@ -304,6 +307,7 @@ def _check_expected(what: str, values: Collection[int], least: int, most: int) -
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    check_instance("headers", headers, Mapping)
     for name, value in headers.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name) or name.lower() in _OWN_HEADERS:
             raise ConfigError(f"headers has {name!r}: that is not the name of a header that can be given")

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from tenure.coordinator.given import check_instance, shown
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name
 from tenure.errors import ConfigError
 from tenure.plugins.poll.job import MAX_SCHEDULE_NAME, is_schedule_name
@@ -103,7 +104,7 @@ class PollSchedule(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not is_schedule_name(self.name):
             raise ConfigError(
-                f"name of the schedule is {self.name!r}: give 1 to {MAX_SCHEDULE_NAME} letters, digits and _ . -, "
+                f"name of the schedule is {shown(self.name)}: give 1 to {MAX_SCHEDULE_NAME} letters, digits and _ . -, "
                 "beginning with a letter or digit"
             )
         for method in ("definition", "run"):
@@ -136,19 +137,20 @@ class PollSchedule(msgspec.Struct, frozen=True):
 
 def check_seconds(what: str, value: object, *, least: float, most: float = LONGEST) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigError(f"{what} is {value!r}: give seconds, at least {least:g} and at most {most:g}")
+        raise ConfigError(f"{what} is {shown(value)}: give seconds, at least {least:g} and at most {most:g}")
     return float(value)
 
 
 def check_count(what: str, value: object, *, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{what} is {value!r}: give a whole number, at least {least} and at most {most}")
+        raise ConfigError(f"{what} is {shown(value)}: give a whole number, at least {least} and at most {most}")
     return value
 
 
 def by_name(schedules: Iterable[PollSchedule]) -> dict[str, PollSchedule]:
     """The schedules under their names, each of which may be given once."""
     found: dict[str, PollSchedule] = {}
+    check_instance("schedules", schedules, Iterable)
     for schedule in schedules:
         if not isinstance(schedule, PollSchedule):
             raise ConfigError(f"schedules has {schedule!r}: give a list of PollSchedule")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, cast
 
 from tenure.coordinator.lead import Lead
 from tenure.entropy import Random
@@ -18,7 +20,7 @@ from tenure.plugins.queue.events import LeadingBegan, MessagesDead, TicketsLapse
 from tenure.plugins.queue.records import Work
 from tenure.plugins.queue.settings import QueueSettings
 from tenure.plugins.queue.state import QueueMachine
-from tenure.store import Store
+from tenure.store import Entry, Names, Store, ours
 
 _log = logging.getLogger("tenure.queue")
 
@@ -29,6 +31,13 @@ CALMER = 1.3
 has happened for. So a trickle of messages costs some twenty looks for each, however long the silences are."""
 RESULTS_SWEEP = 300.0
 RESULTS = "results/"
+RESULTS_AT_ONCE = 10_000
+"""Rows between two ticks: ten pages."""
+_DELETED_AT_ONCE = 1000
+_SEGMENT_NAMES = Names(SEGMENTS, f"{SEGMENTS}0", f"{SEGMENTS}:")
+_SEGMENT = re.compile(rf"{SEGMENTS}(\d{{1,20}})-[A-Za-z0-9\-]+-\d+")
+_RESULT = re.compile(rf"{RESULTS}[A-Za-z0-9\-]{{1,64}}-\d+-\d+")
+"""What others have put there is not ours to remove."""
 
 
 class Leading(LedgerLeading[QueueClerk]):
@@ -53,6 +62,7 @@ class Leading(LedgerLeading[QueueClerk]):
         self._on_idle = on_idle
         self._idle_tick = max(settings.tick_interval, 7200.0 / settings.idle_budget)
         self._results_swept = self._clock.read()
+        self._results_cursor: str | None = None
 
     @property
     def machine(self) -> QueueMachine | None:
@@ -134,30 +144,55 @@ class Leading(LedgerLeading[QueueClerk]):
     async def _clear_segments(self, needed: frozenset[str]) -> None:
         """Segments of former leaders that no entry names: their writers were cut short (L-8)."""
         try:
-            doomed = []
-            async for row in self._store.list(SEGMENTS):
-                name = row.key.removeprefix(SEGMENTS)
-                epoch = name.partition("-")[0]
-                if epoch.isdigit() and int(epoch) < self._lead.epoch and name not in needed:
+            doomed: list[str] = []
+            async with aclosing(ours(self._store, _SEGMENT_NAMES)) as rows:
+                async for row in rows:
+                    match = _SEGMENT.fullmatch(row.key)
+                    if match is None or int(match[1]) >= self._lead.epoch or match[0][len(SEGMENTS) :] in needed:
+                        continue
                     doomed.append(row.key)
+                    if len(doomed) >= _DELETED_AT_ONCE:
+                        await self._clear(doomed)
             if doomed:
-                self._lead.ensure()
-                await self._store.delete(*doomed)
+                await self._clear(doomed)
         except (StoreError, LedgerError, LeadershipLost) as error:
             _log.debug("old segments are cleared later: %s", error)
 
+    async def _clear(self, doomed: list[str]) -> None:
+        self._lead.ensure()
+        await self._store.delete(*doomed)
+        doomed.clear()
+
     async def _sweep_results(self) -> None:
+        """Some at a time, from where the last look ended: there may be millions, and the queue waits meanwhile."""
         kept = self._settings.result_retention
-        if not kept or self._clock.read().follower_elapsed(self._results_swept) < RESULTS_SWEEP:
+        since = self._clock.read().follower_elapsed(self._results_swept)
+        if not kept or (self._results_cursor is None and since < RESULTS_SWEEP):
             return
-        self._results_swept = self._clock.read()
+        if self._results_cursor is None:
+            self._results_swept = self._clock.read()
         try:
             limit = await self._time.now() - kept
-            old = [row.key async for row in self._store.list(RESULTS) if row.modified.timestamp() < limit]
+            old, cursor = await self._old_results(limit)
             if old:
                 await self._store.delete(*old)
+            self._results_cursor = cursor
         except StoreError as error:
             _log.debug("old results are removed later: %s", error)
+
+    async def _old_results(self, limit: float) -> tuple[list[str], str | None]:
+        """Of the next rows those that were written before `limit`, and where to go on; `None`: that was all."""
+        old: list[str] = []
+        seen = 0
+        rows = cast("AsyncGenerator[Entry, None]", self._store.list(RESULTS, after=self._results_cursor))
+        async with aclosing(rows) as listed:
+            async for row in listed:
+                if _RESULT.fullmatch(row.key) and row.modified.timestamp() < limit:
+                    old.append(row.key)
+                seen += 1
+                if seen >= RESULTS_AT_ONCE:
+                    return old, row.key
+        return old, None
 
 
 def _messages(tick: Tick) -> int:

@@ -9,12 +9,12 @@ import msgspec
 from tenure.errors import BodyTooLarge, NotFound
 from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
-from tenure.ledger.layout import INBOX, SEGMENTS
+from tenure.ledger.layout import INBOX_NAMES, SEGMENTS
 from tenure.plugins.ledgered import Onlooker
 from tenure.plugins.queue.records import Dead, Run, ref_of
 from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import Held, Segment, TooNew, Unreadable
-from tenure.store import Store, Stored
+from tenure.store import Store, Stored, ours
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ async def stats_of(store: Store, state: LedgerState, now_ms: int) -> QueueStats:
     assert isinstance(machine, QueueMachine)
     machine.advance(now_ms)
     inbox = 0
-    async for _ in store.list(INBOX):
+    async for _ in ours(store, INBOX_NAMES):
         inbox += 1
     oldest = machine.oldest_ms()
     enqueue_rate, done_rate = machine.rates(now_ms)

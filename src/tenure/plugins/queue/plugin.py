@@ -31,6 +31,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.given import check_flag, check_instance
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
 from tenure.errors import BodyTooLarge, ConfigError, Damaged, NotFound, StoreError
@@ -101,12 +102,14 @@ class S3QueuePlugin(LedgerPlugin):
             config=config,
             ledger=ledger,
             shutdown_timeout=shutdown_timeout,
-            takes_part=not producer_only,
+            takes_part=not check_flag("producer_only", producer_only),
         )
         self.resource = check_name("resource", resource, MAX_NAME_CHARACTERS)
         self._given = settings
         self.settings: QueueSettings = settings_from(settings)
         self._producer_only = producer_only
+        if schema is not None:
+            check_instance("schema", schema, type)
         self._schema = schema
         self._handling: tuple[Handler | None, BatchHandler | None, dict[str, Any]] | None = None
         self._worker: QueueWorker | None = None

@@ -10,13 +10,13 @@ import msgspec
 from tenure.errors import ConfigError
 from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
-from tenure.ledger.layout import INBOX
+from tenure.ledger.layout import INBOX_NAMES
 from tenure.plugins.ledgered import Onlooker
 from tenure.plugins.scheduler.job import At, CommandTarget, Cron, Every, FunctionTarget, Job, Schedule, Target
 from tenure.plugins.scheduler.records import JobState, Occurrence, State
 from tenure.plugins.scheduler.state import ScheduleMachine
 from tenure.plugins.scheduler.timetable import Fire, timetable_of
-from tenure.store import Store
+from tenure.store import Store, ours
 
 
 class OccurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ def history_of(state: LedgerState, id: str | None, limit: int) -> list[Occurrenc
 async def stats_of(store: Store, state: LedgerState) -> ScheduleStats:
     machine = machine_of(state)
     inbox = 0
-    async for _ in store.list(INBOX):
+    async for _ in ours(store, INBOX_NAMES):
         inbox += 1
     states = [occurrence.state for occurrence in machine.open.values()]
     return ScheduleStats(

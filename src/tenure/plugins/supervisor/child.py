@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from tenure.coordinator.given import check_instance, shown
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database import Database
@@ -145,11 +146,11 @@ class Command:
         terminate_within: float = 5.0,
     ) -> None:
         """`env` is added to this process's environment."""
-        if not argv or not argv[0]:
+        if not argv or argv[0] == "":
             raise ConfigError("argv is empty: give the program and its arguments, e.g. Command('sleep', '5')")
         for word in argv:
             if not isinstance(word, str) or "\0" in word:
-                raise ConfigError(f"argv has {word!r}: every argument is text without NUL")
+                raise ConfigError(f"argv has {shown(word)}: every argument is text without NUL")
         if len(argv) == 1 and " " in argv[0] and not Path(argv[0]).exists():
             raise ConfigError(
                 f"argv is the single word {argv[0]!r}: give each argument by itself, e.g. Command('sleep', '5'); for a "
@@ -158,7 +159,16 @@ class Command:
         if isinstance(terminate_within, bool) or not isinstance(terminate_within, int | float):
             raise ConfigError(f"terminate_within is {terminate_within!r}: give seconds")
         if not 0 < terminate_within <= 3600:
-            raise ConfigError(f"terminate_within is {terminate_within:g}: give seconds, over 0 and at most 3600")
+            raise ConfigError(f"terminate_within is {shown(terminate_within)}: give seconds, over 0 and at most 3600")
+        if env is not None:
+            check_instance("env", env, Mapping)
+            for name, value in env.items():
+                if not isinstance(name, str) or not isinstance(value, str) or "\0" in name + value or "=" in name:
+                    raise ConfigError(  # without the value, which may be a secret
+                        f"env has {shown(name)}: names and values are text without NUL, and names without ="
+                    )
+        if cwd is not None and (not isinstance(cwd, str | Path) or "\0" in str(cwd)):
+            raise ConfigError(f"cwd is {shown(cwd)}: give the path of a folder")
         self.argv = argv
         self.env = dict(env) if env is not None else {}
         self.cwd = Path(cwd) if cwd is not None else None
@@ -184,7 +194,7 @@ class Child(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 0 < len(self.name) <= MAX_NAME or not self.name.isprintable():
-            raise ConfigError(f"the child's name is {self.name!r}: give 1 to {MAX_NAME} printable characters")
+            raise ConfigError(f"the child's name is {shown(self.name)}: give 1 to {MAX_NAME} printable characters")
         try:
             msgspec.structs.force_setattr(self, "restart", Restart(self.restart))
         except ValueError:
@@ -193,7 +203,9 @@ class Child(msgspec.Struct, frozen=True):
         if isinstance(self.stop_within, bool) or not isinstance(self.stop_within, int | float):
             raise ConfigError(f"stop_within of child {self.name!r} is {self.stop_within!r}: give seconds")
         if not 0 < self.stop_within <= 3600:
-            raise ConfigError(f"stop_within of child {self.name!r} is {self.stop_within:g}: over 0 and at most 3600 s")
+            raise ConfigError(
+                f"stop_within of child {self.name!r} is {shown(self.stop_within)}: over 0 and at most 3600 s"
+            )
         if isinstance(self.runs, Command) or all(
             callable(getattr(self.runs, name, None)) for name in ("start", "stop")
         ):

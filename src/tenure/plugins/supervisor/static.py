@@ -10,6 +10,7 @@ granted, for a static one) plus a base, which each static start raises by one.
 from __future__ import annotations
 
 import logging
+import re
 from datetime import timedelta
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from tenure.election.records import MAX_EPOCH, SCHEMA_VERSION, time_of_day
 from tenure.entropy import NewId
 from tenure.errors import NotFound, StoreError, WriteUnknown
 from tenure.plugins.supervisor.status import folder_of
-from tenure.store import Applied, Attempt, Prefixed, Remembers, Store, Stored, Version, commit, encode_name
+from tenure.store import Applied, Attempt, Entry, Prefixed, Remembers, Store, Stored, Version, commit, encode_name
 
 _log = logging.getLogger("tenure.supervisor")
 
@@ -28,6 +29,8 @@ _COUNTER = "static/starts.json"
 _NODES = "static/nodes/"
 _TRIES = 20
 _MAX_NODES = 100
+_MAX_LISTED = 10_000
+_RECORD = re.compile(rf"{_NODES}.+\.[^./]{{1,12}}\.json")
 _MAX_BYTES = 4096
 _FORGOTTEN_AFTER = timedelta(hours=1)
 
@@ -89,12 +92,12 @@ class StaticPost:
         await self._store.put(self._key, msgspec.json.encode(record))
         others: list[str] = []
         seen: dict[str, Version] = {}
-        entries = [entry async for entry in self._store.list(_NODES)]
+        entries = await self._listed()
         ours = next((entry.modified for entry in entries if entry.key == self._key), None)
         old = [entry.key for entry in entries if ours is not None and ours - entry.modified > _FORGOTTEN_AFTER]
         if old:
             await self._store.delete(*old[:_MAX_NODES])  # their names hold an id of that start, and never come again
-        for entry in sorted(entries, key=lambda entry: entry.modified, reverse=True):
+        for entry in entries:
             if entry.key == self._key or entry.key in old or len(seen) >= _MAX_NODES:
                 continue
             seen[entry.key] = entry.version
@@ -103,6 +106,19 @@ class StaticPost:
                 others.append(await self._name_of(entry.key))
         self._seen = seen
         return tuple(sorted(others))
+
+    async def _listed(self) -> list[Entry]:
+        """Records of nodes, our own among them, the newest first; of very many only those."""
+        kept: list[Entry] = []
+        async for entry in self._store.list(_NODES):
+            if _RECORD.fullmatch(entry.key):  # what others have put there is not ours to remove
+                kept.append(entry)
+            if len(kept) > _MAX_LISTED:
+                kept = self._newest(kept)[: _MAX_LISTED // 2]
+        return self._newest(kept)
+
+    def _newest(self, entries: list[Entry]) -> list[Entry]:
+        return sorted(entries, key=lambda entry: (entry.key == self._key, entry.modified), reverse=True)
 
     async def leave(self) -> None:
         try:

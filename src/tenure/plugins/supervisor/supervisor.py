@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tenure.clock import Clock
 from tenure.coordinator.events import OverranLease
 from tenure.coordinator.fenced import Fence
+from tenure.coordinator.given import check_instance
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.overrun import EXITS_BEFORE
 from tenure.coordinator.service import GlobalCoordinatorService
@@ -79,6 +80,9 @@ class CoordinatorSupervisor:
     ) -> None:
         folder_of(name)
         self.name = name
+        check_instance("children", children, Iterable)
+        if restarts is not None:
+            check_instance("restarts", restarts, RestartPolicy)
         self.children = tuple(children)
         self.policy = restarts if restarts is not None else RestartPolicy()
         if len(self.children) > MAX_CHILDREN:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +30,7 @@ from tenure.plugins.ttl.records import Cleanup, Counts
 from tenure.plugins.ttl.rules import moment_of
 from tenure.plugins.ttl.sweep import Sweeper
 from tenure.plugins.ttl.together import at_once
-from tenure.store import Store
+from tenure.store import Store, numbered, ours
 
 EARLIER = 0.5
 """Seconds by which sweeps follow each other faster than they need to: what they take themselves."""
@@ -40,7 +40,9 @@ MAX_BACKOFFS = 20_000
 MAX_FAILED = 10_000
 """Callbacks that were given up, and are kept for inspection ..."""
 TRIMMED_EVERY = 100
-"""... and so many more: then the oldest go."""
+"""... and so many more: then the oldest go ..."""
+MAX_TRIMMED = 1000
+"""... this many at a time."""
 
 
 class TTLLeading(LedgerLeading[TTLClerk]):
@@ -260,6 +262,13 @@ class TTLLeading(LedgerLeading[TTLClerk]):
         await self._store.put(f"{FAILED}{token:020d}-{self._draw_id()[-16:]}", msgspec.json.encode(failed))
         self._given_up += 1
         if self._given_up % TRIMMED_EVERY == 1:
-            kept = [row.key async for row in self._store.list(FAILED)]
-            if len(kept) > MAX_FAILED:
-                await self._store.delete(*kept[: len(kept) - MAX_FAILED])
+            kept: deque[str] = deque()
+            doomed: list[str] = []
+            async for row in ours(self._store, numbered(FAILED)):
+                kept.append(row.key)
+                if len(kept) > MAX_FAILED:
+                    doomed.append(kept.popleft())
+                if len(doomed) >= MAX_TRIMMED:
+                    break  # what is left goes the next time
+            if doomed:
+                await self._store.delete(*doomed)

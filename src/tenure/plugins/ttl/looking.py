@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ from tenure.plugins.ledgered import Onlooker
 from tenure.plugins.ttl.records import Cleanup, Counts
 from tenure.plugins.ttl.rules import moment_of
 from tenure.plugins.ttl.state import TTLMachine
-from tenure.store import Entry, Store, Stored
+from tenure.store import Store, Stored, numbered, ours
 
 FAILED = "failed/"
 
@@ -79,7 +78,7 @@ def stats_of(resource: str, state: LedgerState) -> TTLStats:
 async def failed_callbacks(store: Store, limit: int) -> list[FailedCallback]:
     """Oldest first."""
     found: list[FailedCallback] = []
-    async with aclosing(cast("AsyncGenerator[Entry, None]", store.list(FAILED))) as rows:
+    async with aclosing(ours(store, numbered(FAILED))) as rows:
         async for row in rows:
             if len(found) >= limit:
                 break

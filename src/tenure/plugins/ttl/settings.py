@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-import math
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from tenure.coordinator.given import shown
 from tenure.errors import ConfigError
 
 _DAY = 86_400.0
@@ -86,13 +86,15 @@ def checked(settings: TTLSettings) -> TTLSettings:
         _number("ttl", settings.ttl, 0.001, MAX_TTL)
     for name in ("field", "soft_field"):
         value = getattr(settings, name)
-        if value is not None and (not isinstance(value, str) or not 1 <= len(value) <= MAX_FIELD_CHARACTERS):
-            raise ConfigError(f"{name} is {value!r}: give the name of a field of the records")
+        if value is None and name == "field":
+            continue
+        if not isinstance(value, str) or not 1 <= len(value) <= MAX_FIELD_CHARACTERS or not value.isprintable():
+            raise ConfigError(f"{name} is {shown(value)}: give the name of a field of the records")
     if settings.on_expire is OnExpire.SOFT_DELETE and settings.field == settings.soft_field:
         raise ConfigError(f"field and soft_field are both {settings.field!r}: a record needs one of each")
     if (settings.on_expire is OnExpire.ARCHIVE) != (settings.archive is not None):
         raise ConfigError(
-            f"on_expire is {settings.on_expire.value!r} and archive is {settings.archive!r}: give "
+            f"on_expire is {settings.on_expire.value!r} and archive is {shown(settings.archive)}: give "
             "archive='name of a resource' together with on_expire='archive', and not otherwise"
         )
     for name, (least, most) in {
@@ -107,7 +109,7 @@ def checked(settings: TTLSettings) -> TTLSettings:
     for name, low, high in (("at_once", 1, 1000), ("max_attempts", 1, 1000)):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ConfigError(f"{name} is {value!r}: give a whole number from {low:,} to {high:,}")
+            raise ConfigError(f"{name} is {shown(value)}: give a whole number from {low:,} to {high:,}")
     return settings
 
 
@@ -119,7 +121,7 @@ def seconds_given(name: str, value: Any) -> float:
 
 
 def _number(name: str, value: Any, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"{name} is {value!r}: give a number of seconds, or a timedelta")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name} is {shown(value)}: give a number of seconds, or a timedelta")
     if not least <= value <= most:
-        raise ConfigError(f"{name} is {value!r}: give from {least:g} to {most:g}")
+        raise ConfigError(f"{name} is {shown(value)}: give from {least:g} to {most:g}")

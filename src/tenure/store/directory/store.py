@@ -45,7 +45,7 @@ from tenure.store.directory.disk import Disk
 from tenure.store.directory.layout import LOCKS, TEMPORARY, file_of, fold, folder_of, segment_of
 from tenure.store.directory.locks import StripedLocks, stripe_of
 from tenure.store.guard import OpenGuard, check_body, check_size
-from tenure.store.keys import check_after, check_key, check_prefix
+from tenure.store.keys import MAX_SEGMENT_BYTES, check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.protocol import Access, StoreInfo
 
@@ -57,6 +57,9 @@ _DELETES = 100
 """Keys that one thread deletes within a request's timeout: each may be the last of its folder, and take two syncs."""
 _LISTING_PATIENCE = 12
 """A page may have to read a folder of a million names first, so it gets this many times a request's timeout."""
+_NAMES_HELD = 50_000
+"""Of one folder, at a time: of a million names in one none but these take memory, and it is read twenty times."""
+_BEHIND = "~" * MAX_SEGMENT_BYTES
 _RESTARTS = 20
 """How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
 
@@ -317,26 +320,19 @@ class DirectoryStore:
                 folder = folder.parent
 
     def _walk(self, folder: Path, prefix: str, after: str) -> Iterator[Entry]:
-        try:
-            names = os.listdir(folder)  # noqa: PTH208 - a million Path objects would take a gigabyte
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        files = [segment for name in names if name[-1] != "@" and (segment := segment_of(name))]
-        folders = [segment + "/" for name in names if name[-1] == "@" and (segment := segment_of(name[:-1]))]
-        del names
-        files.sort(reverse=True)
-        folders.sort(reverse=True)
+        """What lies in a folder and below. So many names are held at a time; for more, the folder is read again."""
         base = str(folder) + "/"
-        while files or folders:
-            if not folders or (files and files[-1] < folders[-1]):
-                segment = files.pop()
-                if prefix + segment > after and (entry := _entry(base + fold(segment), prefix + segment)):
-                    yield entry
-            else:
-                segment = folders.pop()
+        while segments := _first_names(folder, prefix, after):
+            for segment in segments:
                 below = prefix + segment
-                if below > after or after.startswith(below):
+                if segment[-1] == "/":
                     yield from self._walk(folder / (fold(segment[:-1]) + "@"), below, after)
+                elif entry := _entry(base + fold(segment), below):
+                    yield entry
+            if len(segments) < _NAMES_HELD:
+                return
+            # Behind all that lay in the last of them, if that was a folder: no character of a key is higher than ~.
+            after = prefix + segments[-1] + (_BEHIND if segments[-1][-1] == "/" else "")
 
     @contextlib.contextmanager
     def _temporary_file(self, key: str, body: bytes, later_than: int | None = None) -> Iterator[_Temporary]:
@@ -474,6 +470,34 @@ def _settle(answer: asyncio.Future[T], result: T | None = None, error: BaseExcep
 
 def _give_up(answer: asyncio.Future[T]) -> None:
     _settle(answer, error=_GaveUp())
+
+
+def _first_names(folder: Path, prefix: str, after: str) -> list[str]:
+    """The first segments below `prefix` that hold anything after `after`, in order; folders end in `/`."""
+    found: list[str] = []
+    highest: str | None = None
+    try:
+        with os.scandir(folder) as names:
+            for each in names:
+                name = each.name
+                segment = segment_of(name) if name[-1] != "@" else segment_of(name[:-1])
+                if segment is None:
+                    continue
+                if name[-1] == "@":
+                    segment += "/"
+                if highest is not None and segment > highest:
+                    continue
+                below = prefix + segment
+                if below > after or (segment[-1] == "/" and after.startswith(below)):
+                    found.append(segment)
+                    if len(found) >= 2 * _NAMES_HELD:
+                        found.sort()
+                        del found[_NAMES_HELD:]
+                        highest = found[-1]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found.sort()
+    return found[:_NAMES_HELD]
 
 
 def _version(modified_ns: int) -> Version:

@@ -1,0 +1,272 @@
+"""Every parameter of every public class and function, given what it cannot be: one sentence that names it.
+
+What is public is walked, so that a parameter that is new cannot be left out: values follow from its annotation. What is
+not tried stands in `NOT_TRIED` with the reason, and what is named there must be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import importlib
+import inspect
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tenure.database import Database
+from tenure.errors import TenureError
+from tenure.plugins.counters import EventualConsistencyPlugin
+from tenure.plugins.poll import HttpCheck, PollSchedule
+from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.supervisor import Child
+from tenure.plugins.ttl import TTLPlugin
+from tenure.store.memory import MemoryStore
+
+MODULES = (
+    "tenure",
+    *(f"tenure.plugins.{name}" for name in ("cluster_health", "counters", "poll", "queue", "scheduler")),
+    *(f"tenure.plugins.{name}" for name in ("supervisor", "ttl")),
+)
+LONG = "x" * 5000
+LONGEST_SENTENCE = 700
+SECONDS = 10.0
+"""No call that is wrong takes as long."""
+
+GIVEN_BACK = {
+    *("Context", "Expired", "Held", "Lead", "Message", "Record", "Run"),
+    *("ChildHealth", "HealthChanged", "HealthReport", "NodeDown", "NodeUp", "Observation", "judge"),
+    *("ApplyFailed", "Bucket", "Consolidated", "CounterStats", "FieldHidden", "Recalculated", "Top"),
+    *("CheckResult", "JobCompleted", "JobDispatched", "JobFailed", "Outcome", "PollStatus", "Summary", "Verdict"),
+    *("Check", "WorkerStatus", "DeadLetter", "PeekedMessage", "QueueStats", "Fire", "Job", "JobView"),
+    *("OccurrenceRecord", "ScheduleStats", "ChildStatus", "Service", "SupervisorStatus", "Cleanup", "Counts"),
+    *("FailedCallback", "TTLStats"),
+}
+"""Made by tenure, or derived from by users, and handed to them: nobody gives options to these."""
+
+NUMBER = ["5", True, math.nan, math.inf, -math.inf, -1, 10**400, [1], object()]
+WHOLE = ["5", True, 1.5, math.nan, -1, 10**30, [1]]
+DURATION = [*NUMBER, 10.0**12]
+"""The last is what milliseconds look like, where a duration of that length makes no sense."""
+TEXT = [5, b"x", "", LONG, "\udcff", ["x"]]
+NAME = [*TEXT, "a\nb", "a\x1b[31mb"]
+FLAG = ["no", 2, [True]]
+CHOICE = ["odd", 5, ""]
+OBJECT = ["odd", 5, [1]]
+
+KINDS: list[tuple[str, list[Any]]] = [
+    (r"bool( \| None)?", FLAG),
+    (r"float \| (datetime\.)?timedelta( \| None)?", DURATION),
+    (r"float( \| None)?", DURATION),
+    (r"int( \| None)?", WHOLE),
+    (r"str( \| None)?", NAME),
+    (r"(Path \| str|str \| Path)( \| None)?", [5, b"x", ["x"], "a\0b"]),
+    (r"Mapping\[str, (str|Any)\]( \| None)?", ["odd", 5, [1], {5: "x"}]),
+    (r"(Sequence|Collection|Iterable)\[.*\]( \| None)?", [5, None]),
+    (r"datetime( \| None)?", ["2026-01-01", 5, True]),
+    (r"bytes", ["text", 5, None]),
+    (r"(Callable|collections\.abc\.Callable|Callback|OnLost).*", ["odd", 5]),
+]
+"""By annotation. What is left is a class of tenure, or one of some: `OBJECT`, or `CHOICE` for an enumeration."""
+
+HANDED_IN = {"clock", "random", "draw_id", "exit_process", "usage", "keeper", "hosting", "time", "environ", "store"}
+"""What tests and tenure itself put in the place of the world; users have no reason to."""
+
+RIGHT: dict[str, Any] = {
+    "store": lambda: MemoryStore(),
+    "slug": "kept",
+    "name": "thing",
+    "connection_string": "memory://",
+    "url": "memory://",
+    "resource": "pages",
+    "fields": ["views"],
+    "children": lambda: [Child("one", _child)],
+    "runs": lambda: _child,
+    "schedules": lambda: [PollSchedule("web", HttpCheck("http://127.0.0.1/"), 5.0)],
+    "check": lambda: HttpCheck("http://127.0.0.1/"),
+    "every": 60.0,
+    "partition": "eu",
+    "worker_id": "ada",
+    "when": "never",
+    "host": "127.0.0.1",
+    "port": 80,
+    "text": "* * * * *",
+    "period": 60.0,
+    "body": {"n": 1},
+    "argv": "true",
+    "database": lambda: Database("memory://"),
+    "coordinator": None,
+    "ttl": 5.0,
+}
+
+
+async def _child(context: object) -> None:
+    raise AssertionError("nothing is started here")
+
+
+NOT_TRIED: dict[tuple[str, str], str] = {
+    ("Outgoing", "*"): "checked where it is enqueued, with what the queue allows",
+    ("read_results", "*"): "only reads",
+    ("read_jobs", "*"): "only reads",
+    ("read_status", "*"): "only reads",
+    ("lead", "*"): "a generator: what it is given is given to Database and to the coordinator, which are tried",
+    ("terms", "*"): "as lead",
+    ("EventualConsistencyPlugin", "fields"): "names, or a mapping of them: see tests/unit/test_counters_fields.py",
+    ("PollWorker", "coordinator"): "given instead of worker_id: see tests/integration/test_poll_worker.py",
+    ("PollWorker", "database"): "as coordinator",
+    ("Retention", "*"): "checked where it is given: see tests/unit/test_counters_calendar.py",
+    ("Counter", "*"): "checked where it is given: see tests/unit/test_counters_fields.py",
+}
+
+ALSO: dict[str, dict[str, Any]] = {
+    "HttpCheck": {"url": "http://127.0.0.1/"},
+    "PollWorker": {"worker_id": "ada"},
+    "TTLPlugin": {"ttl": 5.0},
+}
+"""Without these it is refused for another reason."""
+
+FINE: dict[tuple[str, str], list[Any]] = {
+    ("CoordinatorConfig", "priority"): [-1],
+    ("EventualConsistencyPlugin", "resource"): ["odd"],
+    ("TTLPlugin", "resource"): ["odd"],
+    ("Command", "argv"): [LONG, "\udcff", "a\nb", "a\x1b[31mb"],
+    ("CommandCheck", "argv"): [LONG, "\udcff", "a\nb", "a\x1b[31mb"],
+}
+"""Right, for these: a priority may be below the usual one, a resource be called so, a program be given any words."""
+
+VIA = {
+    "QueueSettings": lambda **given: S3QueuePlugin("pages", **given),
+    "CounterSettings": lambda **given: EventualConsistencyPlugin("pages", ["views"], **given),
+    "TTLSettings": lambda **given: TTLPlugin("pages", **({"ttl": 5.0} if "field" not in given else {}) | given),
+}
+"""Settings are checked by the plugin that they are given to, by their names."""
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    for module in MODULES:
+        home = importlib.import_module(module)
+        for name in home.__all__:
+            found = getattr(home, name)
+            if id(found) in seen or name in GIVEN_BACK or not callable(found):
+                continue
+            seen.add(id(found))
+            if inspect.isclass(found) and issubclass(found, BaseException | enum.Enum):
+                continue
+            yield name, found
+
+
+PUBLIC = dict(public())
+
+
+def parameters(function: Any) -> dict[str, inspect.Parameter]:
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in HANDED_IN and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+
+
+def annotation(parameter: inspect.Parameter) -> str:
+    given = parameter.annotation
+    text = given if isinstance(given, str) else given.__name__ if isinstance(given, type) else str(given)
+    return text.replace("typing.", "").replace("'", "")
+
+
+def wrong_values(parameter: inspect.Parameter) -> list[Any]:
+    text = annotation(parameter)
+    optional = text.endswith("| None") or parameter.default is None
+    for pattern, values in KINDS:
+        if re.fullmatch(pattern, text):
+            return values if optional or None in values else [*values, None]
+    values = CHOICE if isinstance(parameter.default, enum.Enum) else OBJECT
+    return values if optional else [*values, None]
+
+
+def right_values(function: Any) -> dict[str, Any]:
+    found = {}
+    for name, parameter in parameters(function).items():
+        if parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
+            value = RIGHT[name]
+            found[name] = value() if callable(value) and not inspect.isclass(value) else value
+    return found
+
+
+def call(function: Any, name: str, value: Any) -> Any:
+    if function.__name__ in VIA:
+        return VIA[function.__name__](**{name: value})
+    given = right_values(function) | ALSO.get(function.__name__, {})
+    spread: tuple[Any, ...] = ()
+    for each, parameter in parameters(function).items():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            spread = (value,) if each == name else ("true",)
+        elif each == name:
+            given[each] = value
+    if "store" in inspect.signature(function).parameters:
+        given["store"] = MemoryStore()
+    return function(*spread, **given)
+
+
+CONSTRUCTED = [
+    pytest.param(name, each, id=f"{name}.{each}")
+    for name, found in PUBLIC.items()
+    for each in parameters(found)
+    if (name, each) not in NOT_TRIED and (name, "*") not in NOT_TRIED
+]
+
+
+def complaint(error: BaseException | None, name: str, value: Any) -> str | None:
+    """What is wrong with how it was refused; `None`: nothing."""
+    if error is None:
+        return "taken"
+    if not isinstance(error, TenureError):
+        return f"{type(error).__name__}: {str(error)[:120]}"
+    text = str(error)
+    if not any(alias in text for alias in (name, name.replace("_", " "), *ALIASES.get(name, ()))):
+        return f"does not name it: {text[:200]}"
+    if len(text) > LONGEST_SENTENCE:
+        return f"{len(text)} characters long"
+    if not text.isprintable():
+        return f"not printable: {text[:80]!r}"
+    return None
+
+
+ALIASES = {
+    "argv": ("command", "argument"),
+    "connection_string": ("store URL",),
+    "runs": ("child",),
+    "namespace": ("name of the supervisor",),
+    "text": ("cron",),
+    "period": ("every",),
+    "when": ("at is",),
+}
+
+
+def test_what_is_not_tried_is_there() -> None:
+    assert {owner for owner, _ in (*NOT_TRIED, *FINE)} | set(VIA) <= set(PUBLIC)
+    for owner, name in (*NOT_TRIED, *FINE):
+        assert name == "*" or name in parameters(PUBLIC[owner])
+    assert {each for module in MODULES for each in importlib.import_module(module).__all__} >= GIVEN_BACK
+    assert len(CONSTRUCTED) > 150
+
+
+@pytest.mark.parametrize(("owner", "name"), CONSTRUCTED)
+def test_what_it_cannot_be_is_refused_by_name(owner: str, name: str) -> None:
+    function = PUBLIC[owner]
+    complaints = []
+    for value in wrong_values(parameters(function)[name]):
+        if any(value is each or value == each for each in FINE.get((owner, name), ())):
+            continue
+        error: BaseException | None = None
+        try:
+            made = call(function, name, value)
+            if inspect.iscoroutine(made):
+                asyncio.run(asyncio.wait_for(made, SECONDS))
+        except Exception as raised:
+            error = raised
+        if found := complaint(error, name, value):
+            complaints.append(f"{value!r:.40}: {found}")
+    assert not complaints, "\n".join(complaints)
