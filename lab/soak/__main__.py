@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,9 +21,11 @@ import msgspec
 from lab.chaos.site import home_for
 from lab.ledger_cluster import ROOT
 from lab.ministack import Ministack
+from lab.soak import simulated
 from lab.soak.fleet import Fleet, Report, place
 from lab.soak.judge import table
 from lab.soak.node import BROKEN
+from lab.soak.simulated import DAYS, WORKERS, SimulatedSoak
 
 _WARM_UP = 0.3
 """Of the run; what is remembered for a while has to have been forgotten once."""
@@ -38,10 +41,16 @@ def main() -> int:
     if arguments.store == "ministack" and Ministack.missing():
         print("not installed: ministack; run make venv", file=sys.stderr)
         return 2
-    folder = arguments.logs or ROOT / ".reports" / "soak" / arguments.store
+    known = simulated.BROKEN if arguments.days else BROKEN
+    if not set(arguments.broken) <= set(known):
+        print(f"--broken {' '.join(arguments.broken)}: here there are {', '.join(sorted(known))}", file=sys.stderr)
+        return 2
+    kind = "simulated" if arguments.days else arguments.store
+    folder = arguments.logs or ROOT / ".reports" / "soak" / kind
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     try:
-        report = asyncio.run(run(arguments, folder, tell))
+        report = simulate(arguments, tell) if arguments.days else asyncio.run(run(arguments, folder, tell))
     except asyncio.CancelledError:
         tell("ended before it was over: nothing is judged")
         return 2
@@ -51,8 +60,13 @@ def main() -> int:
     return 0 if report.is_flat else 1
 
 
-async def run(arguments: argparse.Namespace, folder: Path, tell: object) -> Report:
-    assert callable(tell)
+def simulate(arguments: argparse.Namespace, tell: Callable[[str], None]) -> Report:
+    pace = msgspec.structs.replace(DAYS, length=arguments.days * 86400, warm_up=min(1.0, arguments.days / 4) * 86400)
+    tell(f"{arguments.days:g} simulated days, {WORKERS} processes, seed {arguments.seed}")
+    return SimulatedSoak(pace, seed=arguments.seed, broken=tuple(arguments.broken)).run(tell)
+
+
+async def run(arguments: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> Report:
     current = asyncio.current_task()
     assert current is not None
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,12 +90,15 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.soak", description="Does anything grow that should not?")
     parser.add_argument("--store", choices=["directory", "ministack"], default="directory")
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--days", type=float, default=0.0, help="so many days in simulated time, instead")
+    parser.add_argument("--seed", type=int, default=1, help="of the simulated days")
     parser.add_argument("--nodes", type=int, default=4, help="processes; the first half of them is never restarted")
     parser.add_argument("--turn", type=float, default=90.0, metavar="SECONDS", help="between two restarts or handovers")
     parser.add_argument("--sample", type=float, default=5.0, metavar="SECONDS")
     parser.add_argument("--warm-up", type=float, metavar="SECONDS", help="instead of three tenths of the run")
     parser.add_argument("--trims", action="store_true", help="every process gives free memory back before each sample")
-    parser.add_argument("--broken", action="append", default=[], choices=sorted(BROKEN), help="every process does this")
+    leaks = sorted({*BROKEN, *simulated.BROKEN})
+    parser.add_argument("--broken", action="append", default=[], choices=leaks, help="every process does this")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="instead of .reports/soak/STORE")
     return parser.parse_args()
 

@@ -1,8 +1,9 @@
 """Did it grow? Pure: series of samples and limits go in, rows with a verdict come out.
 
-What a fleet holds goes up and down all the time, and a mean or a last value says little. Growth is the median of all
-slopes between two samples (Theil and Sen), times the length of what was judged: a quarter of the samples may be as wild
-as they like. What is judged begins after a warm-up, in which pools fill and caches are made.
+What a fleet holds goes up and down all the time, and a mean or a last value says little. What was judged is cut into
+windows, and of each the least is taken. Growth is the median of all slopes between two of them (Theil and Sen), times
+the length of what was judged: a quarter of the windows may be as wild as they like. What is judged begins after a
+warm-up, in which pools fill and caches are made.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import msgspec
 
 Series = Sequence[tuple[float, float]]
 """(seconds, value), in order."""
-_WINDOWS = 60
-"""Of a long series the medians of so many windows are taken: slopes are found in the square of that."""
+_WINDOWS = 14
+"""What is judged is cut into so many, and the least of each counts: whoever leads for a while holds more, and a log
+grows until it is trimmed. What leaks is missing from no window's least."""
 _FEWEST = 8
 """Samples below which nothing can be said."""
 
@@ -43,7 +45,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The median of the first tenth of what was judged, and ..."""
     last: float
     growth: float
-    """By the median slope, over what was judged."""
+    """By the median slope between the windows, over what was judged."""
     limit: float
     enough: bool
     """There were samples to judge."""
@@ -65,17 +67,14 @@ def slope(series: Series) -> float:
 
 
 def condensed(series: Series, windows: int = _WINDOWS) -> list[tuple[float, float]]:
-    """Medians of `windows` pieces of equal length in time."""
+    """The least of each of `windows` pieces of equal length in time, at its middle."""
     if len(series) <= windows:
         return list(series)
     begin, length = series[0][0], (series[-1][0] - series[0][0]) / windows
-    pieces: dict[int, list[tuple[float, float]]] = {}
+    pieces: dict[int, list[float]] = {}
     for at, value in series:
-        pieces.setdefault(min(windows - 1, int((at - begin) / length)), []).append((at, value))
-    return [
-        (statistics.median(at for at, _ in piece), statistics.median(value for _, value in piece))
-        for _, piece in sorted(pieces.items())
-    ]
+        pieces.setdefault(min(windows - 1, int((at - begin) / length)), []).append(value)
+    return [(begin + (number + 0.5) * length, min(piece)) for number, piece in sorted(pieces.items())]
 
 
 def judge(who: str, what: str, series: Series, limit: Limit, *, after: float) -> Row:
