@@ -40,7 +40,7 @@ from tenure.store import Store, open_store
 
 MEGABYTE = 2**20
 LIMITS: dict[str, Limit] = {
-    "rss": Limit(3 * MEGABYTE, an_hour=4 * MEGABYTE),
+    "rss": Limit(4 * MEGABYTE, an_hour=8 * MEGABYTE),
     "blocks": Limit(4000, an_hour=8000),
     "objects": Limit(2000, an_hour=4000),
     "files": Limit(3),
@@ -168,7 +168,7 @@ class Fleet:
             if turning is not None and turning.done():
                 turning.result()
                 turning = None
-            if turning is None and now >= next_turn and now < seconds - 2 * _ENDING:
+            if turning is None and now >= next_turn and now < seconds - _ENDING:
                 turning = asyncio.create_task(self._disturb())
                 next_turn = now + self.turn
             if now >= next_told:

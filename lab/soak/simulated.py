@@ -66,12 +66,32 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Between two calls of each kind, in each process: on average."""
     remembered: float
     """For how long results, `op_id`s and producers are kept."""
-    lease: float = 90.0
+    lease: float
+    trim_delay: float
 
 
-DAYS = Pace(length=8 * 86400.0, warm_up=86400.0, sample=3600.0, turn=3 * 3600.0, load=240.0, remembered=3600.0)
-HOURS = Pace(length=6 * 3600.0, warm_up=2 * 3600.0, sample=240.0, turn=900.0, load=40.0, remembered=900.0, lease=60.0)
-"""For a test."""
+DAYS = Pace(
+    length=8 * 86400.0,
+    warm_up=86400.0,
+    sample=3600.0,
+    turn=3 * 3600.0,
+    load=240.0,
+    remembered=3600.0,
+    lease=90.0,
+    trim_delay=198.0,
+)
+HOURS = Pace(
+    length=5 * 3600.0,
+    warm_up=1.5 * 3600.0,
+    sample=200.0,
+    turn=240.0,
+    load=60.0,
+    remembered=600.0,
+    lease=30.0,
+    trim_delay=300.0,
+)
+"""For a test. Nobody leads for as long as `trim_delay`, nor for as long as a queue's leader waits between two looks for
+old results: both must be seen to all the same."""
 
 
 class _Home(Home):
@@ -99,7 +119,7 @@ class SimulatedSoak:
         self.world = World(seed)
         config = CoordinatorConfig.for_lease(pace.lease)
         self.cluster = SimulatedCluster(self.world, WORKERS, config, work=self._work)
-        self.ledger = LedgerConfig(retention=pace.remembered, trim_delay=2.2 * pace.lease, snapshot_every=200)
+        self.ledger = LedgerConfig(retention=pace.remembered, trim_delay=pace.trim_delay, snapshot_every=200)
         self.series: dict[tuple[str, str], list[tuple[float, float]]] = {}
         self.done: Counter[str] = Counter()
         self.halts: Counter[str] = Counter()
