@@ -28,7 +28,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -46,9 +46,10 @@ from lab.queue_producer import body_of, outgoing
 from lab.queue_worker import QUEUE, HandlingLog, note_lateness
 from lab.queue_worker import SETTINGS as QUEUE_SETTINGS
 from lab.schedule_node import KEPT, RunLog, declare_many
-from tenure import Database, TTLPlugin
+from tenure import Database, GlobalCoordinatorService, TTLPlugin
 from tenure.coordinator.lock import DistributedLock
 from tenure.errors import LockLost, RecordNotFound, StoreError, TenureError
+from tenure.plugins.counters import EventualConsistencyPlugin
 from tenure.plugins.queue import Message, S3QueuePlugin
 from tenure.plugins.scheduler import SchedulerPlugin
 from tenure.plugins.supervisor.candidate import CoordinatorCandidate
@@ -174,6 +175,9 @@ class Node:
         return scheduler
 
     # Counters
+
+    def counters(self) -> EventualConsistencyPlugin:
+        return counting(takes_part=True)
 
     async def count(self, counters: Any) -> None:
         """With so many of its calls having an `op_id`, few remain unknown, and totals can be judged."""
@@ -334,6 +338,9 @@ class Node:
 
     # All of it
 
+    def believe(self, coordinator: GlobalCoordinatorService) -> None:
+        BeliefLog(coordinator, self.name, self.file("belief")).start()
+
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.ended.set)
@@ -346,10 +353,10 @@ class Node:
             if "believes-on" in self.broken:
                 flag = asyncio.create_task(BREAKS["flag-not-deadline"](coordinator))
                 flag.add_done_callback(lambda _: None)
-            queue, scheduler, counters, ttl = self.queue(), self.scheduler(), counting(takes_part=True), self.sessions()
+            queue, scheduler, counters, ttl = self.queue(), self.scheduler(), self.counters(), self.sessions()
             for plugin in (queue, scheduler, counters, ttl):
                 await database.use_plugin(plugin)
-            BeliefLog(coordinator, self.name, self.file("belief")).start()
+            self.believe(coordinator)
             await database.use_plugin(self.candidate())
         except StoreError as error:
             say("unreachable", error=error_word(error))
@@ -400,15 +407,19 @@ def _tell(event: Any) -> None:
         say(event.name, told=repr(event))
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lab.chaos.node", description="Take part in everything.")
+def arguments_parser(program: str, what: str, broken: Iterable[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description=what)
     parser.add_argument("url")
     parser.add_argument("--name", required=True)
     parser.add_argument("--life", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--end", type=float, required=True, metavar="SECONDS", help="of the schedule, since 1970")
-    parser.add_argument("--broken", action="append", default=[], choices=sorted(BROKEN), help="be wrong in this way")
-    return parser.parse_args()
+    parser.add_argument("--broken", action="append", default=[], choices=sorted(broken), help="be wrong in this way")
+    return parser
+
+
+def parse_arguments() -> argparse.Namespace:
+    return arguments_parser("python -m lab.chaos.node", "Take part in everything.", BROKEN).parse_args()
 
 
 if __name__ == "__main__":

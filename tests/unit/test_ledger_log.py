@@ -15,7 +15,7 @@ from tenure.ledger.inbox import InboxSweep
 from tenure.ledger.layout import InboxName, log_key, parse_inbox_key, parse_number, snapshot_key
 from tenure.ledger.log import Superseded, append, first_after, log_end, read_entry
 from tenure.ledger.records import Kind, Manifest, decode_entry, decode_manifest
-from tenure.ledger.snapshots import Archivist, picture_of, read_snapshot, restore_newest
+from tenure.ledger.snapshots import Archivist, Sights, picture_of, read_snapshot, restore_newest
 from tenure.store.memory import MemoryStore
 from tests.unit.ledgers import QUICK, Lease, Ledger, Notes, Time, Willful
 
@@ -57,8 +57,8 @@ class Log:
         await catch_up(self.store, state, self.lease)
         return state
 
-    def archivist(self, config: LedgerConfig = QUICK) -> Archivist:
-        return Archivist(self.store, config=config, clock=self.time, draw_id=self.draw_id)
+    def archivist(self, config: LedgerConfig = QUICK, sights: Sights | None = None) -> Archivist:
+        return Archivist(self.store, config=config, clock=self.time, draw_id=self.draw_id, sights=sights)
 
     async def snapshot(self, archivist: Archivist, seq: int) -> None:
         """Of the log up to `seq`, by reading it."""
@@ -564,6 +564,84 @@ class TestSnapshots:
         assert archivist.bound() is not None
         archivist.found_sound(3)
         assert archivist.verified[-1][0] == 199
+
+    async def test_what_a_process_saw_before_its_term_counts_by_its_own_clock(self, log: Log) -> None:
+        """Terms shorter than `trim_delay`: each leader alone never had a snapshot that was old enough."""
+        await log.fill(40)
+        sights, delay = Sights(), QUICK.trim_delay
+        for term, seq in enumerate((5, 10, 15, 20)):
+            leader = log.archivist()
+            if term:
+                leader.found_sound(5 * term)
+            await log.snapshot(leader, seq)
+            sights.saw(seq, log.time.read(), delay)  # by a process that does not lead
+            log.time.seconds += 0.45 * delay
+            assert (leader.bound(), leader.to_recall()) == (None, None)
+        archivist = log.archivist(sights=sights)
+        archivist.found_sound(20)
+        assert archivist.bound() is None
+        assert archivist.to_recall() == 10, "15 was seen 0.9 of the delay ago"
+        await archivist.recall()
+        assert (archivist.bound(), archivist.to_recall()) == (5, None)
+        await archivist.trim()
+        assert [parse_number(key) for key in await log.store.keys("log/")] == list(range(5, 41))
+        assert texts(await log.state()) == [f"t{seq}" for seq in range(1, 41)]
+
+    async def test_a_process_that_saw_nothing_before_its_term_waits(self, log: Log) -> None:
+        await log.fill(20)
+        for seq in (5, 10, 15):
+            await log.snapshot(log.archivist(), seq)
+        log.time.seconds += 10 * QUICK.trim_delay
+        archivist = log.archivist(sights=Sights())
+        archivist.found_sound(15)
+        assert (archivist.bound(), archivist.to_recall()) == (None, None)
+
+    @pytest.mark.parametrize("key", ["chunks/", "snapshots/"])
+    @pytest.mark.parametrize("spoilt", [5, 10])
+    async def test_what_was_seen_and_is_not_sound_now_does_not_count(self, log: Log, key: str, spoilt: int) -> None:
+        await log.fill(20)
+        sights = Sights()
+        for seq in (5, 10, 15):
+            await log.snapshot(log.archivist(sights=sights), seq)
+            log.time.seconds += 0.6 * QUICK.trim_delay
+        await log.remove(*(each for each in await log.store.keys(key) if f"{spoilt:020d}" in each))
+        archivist = log.archivist(sights=sights)
+        archivist.found_sound(15)
+        assert archivist.to_recall() == 10
+        await archivist.recall()
+        assert (archivist.bound(), archivist.to_recall()) == (None, None)
+        assert await archivist.trim() == 0
+
+    async def test_a_snapshot_is_recalled_once_the_store_answers(self, log: Log) -> None:
+        await log.fill(20)
+        sights = Sights()
+        for seq in (5, 10, 15):
+            await log.snapshot(log.archivist(sights=sights), seq)
+        log.time.seconds += 1.1 * QUICK.trim_delay
+        archivist = log.archivist(sights=sights)
+        archivist.found_sound(15)
+        assert archivist.bound() is None
+
+        async def fail(key: str) -> None:
+            raise StoreUnavailable("no")
+
+        log.store.before["get"] = fail
+        with pytest.raises(StoreUnavailable):
+            await archivist.recall()
+        del log.store.before["get"]
+        await archivist.recall()
+        assert archivist.bound() == 10
+
+    async def test_sights_are_bounded_and_always_lead_to_something(self, log: Log) -> None:
+        sights, delay = Sights(), QUICK.trim_delay
+        for seq in range(1, 5000):
+            sights.saw(seq, log.time.read(), delay)
+            log.time.seconds += delay / 500
+            assert len(sights) <= 64
+            if seq > 1000:
+                ripe = sights.ripe(log.time.read(), delay)
+                assert ripe is not None
+                assert seq - 1100 < ripe <= seq - 499
 
     async def test_what_was_read_is_what_was_written(self, log: Log) -> None:
         await log.fill(5)

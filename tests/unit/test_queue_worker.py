@@ -392,7 +392,7 @@ def test_what_nobody_foresaw_is_told_and_tried_again(monkeypatch: pytest.MonkeyP
         async def handle(message: Message) -> None:
             rig.handled.append(message.body)
 
-        async def fails(*args: object) -> None:
+        def fails(*args: object) -> None:
             raise RuntimeError("who would have thought")
 
         rig.work(handle)

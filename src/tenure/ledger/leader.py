@@ -30,7 +30,7 @@ from tenure.ledger.machine import LedgerState, Machine, Stamp
 from tenure.ledger.place import Place
 from tenure.ledger.producers import Producers, Remembered, Verdict
 from tenure.ledger.records import NOTHING, Kind, LogEntry, Rejection
-from tenure.ledger.snapshots import Archivist, picture_of, write_quietly
+from tenure.ledger.snapshots import Archivist, Sights, picture_of, write_quietly
 from tenure.store import Store, Stored
 from tenure.store.protocol import MAX_BODY_BYTES
 
@@ -160,8 +160,12 @@ class LedgerTerm:
         now: Callable[[], Awaitable[float]],
         uncertainty: Callable[[], float] = lambda: 0.0,
         namespace: str = "",
+        sights: Sights | None = None,
     ) -> None:
-        """`now`: the store's clock, in seconds since 1970; `uncertainty`: by how many seconds it may be off by now."""
+        """`now`: the store's clock, in seconds since 1970; `uncertainty`: by how many seconds it may be off by now.
+
+        `sights`: what this process has seen of the snapshots of this ledger, in other terms as well.
+        """
         self._store = store
         self._lead = lead
         self._clerk = clerk
@@ -176,7 +180,7 @@ class LedgerTerm:
         self._ahead_ms = 0
         self.state = LedgerState(clerk.machine)
         self._inbox = InboxSweep(store, config.objects_per_tick)
-        self._archivist = Archivist(store, config=config, clock=clock, draw_id=draw_id)
+        self._archivist = Archivist(store, config=config, clock=clock, draw_id=draw_id, sights=sights)
         self._sweep_began_ms: int | None = None
         self._sweep_ended = False
         self._sweep_present: set[str] = set()
@@ -641,9 +645,13 @@ class LedgerTerm:
             )
         elif self._archivist.bound() is not None:
             self._archiving = asyncio.get_running_loop().create_task(self._trim())
+        elif self._archivist.to_recall() is not None:
+            self._archiving = asyncio.get_running_loop().create_task(self._trim(recall=True))
 
-    async def _trim(self) -> None:
+    async def _trim(self, *, recall: bool = False) -> None:
         try:
+            if recall:
+                await self._archivist.recall()
             await self._archivist.trim()
         except StoreError as error:
             _log.debug("the log is trimmed later: %s", error)

@@ -145,9 +145,14 @@ async def first_after(store: Store, seq: int) -> int | None:
 
 async def log_end(store: Store) -> int:
     """The highest number in the log; 0 if there is none. Two listings."""
-    highest = 0
+    return max(await log_ends(store))
+
+
+async def log_ends(store: Store) -> tuple[int, int]:
+    """The highest number of a snapshot, and of an entry after it; 0 if there is none."""
+    newest = highest = 0
     async for entry in ours(store, SNAPSHOT_NAMES):
+        newest = max(newest, parse_number(entry.key) or 0)
+    async for entry in ours(store, LOG_NAMES, after=log_key(newest)):
         highest = max(highest, parse_number(entry.key) or 0)
-    async for entry in ours(store, LOG_NAMES, after=log_key(highest)):
-        highest = max(highest, parse_number(entry.key) or 0)
-    return highest
+    return newest, highest

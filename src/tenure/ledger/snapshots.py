@@ -1,8 +1,12 @@
 """Snapshots, so that a log need not be read from its beginning, nor kept (L-5).
 
 Chunks have names that are never used twice; the manifest that names them, with their checksums, is created last. A
-snapshot counts once it was read back. What it makes superfluous is removed when `trim_delay` has passed since then, and
-always one snapshot later than it could be.
+snapshot counts once it was read back. What it makes superfluous is removed when `trim_delay` has passed since it was
+first seen, and always one snapshot later than it could be.
+
+A term may be shorter than `trim_delay`, and all of them may be. So a process keeps what it saw while others led, and
+over its own terms (`Sights`): that a snapshot was there, and when by its own clock. That is all that carries over.
+Whether it is sound is found out anew in each term, by reading it.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from tenure.store import Applied, Names, Rejected, Store, Stored, Strangers, our
 _log = logging.getLogger("tenure.ledger")
 _AT_ONCE = 8
 _LISTINGS = 10
+_MOST_SIGHTS = 64
 _BEGINS_WITH_NUMBER = re.compile(r"(\d{20})(?:-|$)")
 
 
@@ -109,25 +114,62 @@ async def restore_newest(store: Store, state: LedgerState, at_least: int) -> boo
     raise LedgerDamaged(f"no snapshot can be used ({'; '.join(complaints)[:400]}): put one back from a backup")
 
 
+class Sights:
+    """Snapshots that this process has seen in the bucket, and when. Nothing else is known of them.
+
+    A time is of this process's own clock, read after the answer that showed the snapshot, which is at least as old.
+    Times of the store, or of another process, would not do: clocks may leap.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, Reading]] = []
+
+    def saw(self, seq: int, at: Reading, delay: float) -> None:
+        """`delay`: of those that are older, the newest alone matters."""
+        if seq < 1 or (self._rows and seq <= self._rows[-1][0]):
+            return
+        ripe = [row for row in self._rows if at.follower_elapsed(row[1]) >= delay]
+        self._rows = ripe[-1:] + self._rows[len(ripe) :]
+        if len(self._rows) < _MOST_SIGHTS:  # if there are more, the oldest of them is ripe soon, and makes room
+            self._rows.append((seq, at))
+
+    def since(self, seq: int) -> Reading | None:
+        return next((at for number, at in self._rows if number == seq), None)
+
+    def ripe(self, now: Reading, delay: float) -> int | None:
+        """The newest that was seen so long ago, or longer."""
+        return next((seq for seq, at in reversed(self._rows) if now.follower_elapsed(at) >= delay), None)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
 class Archivist:
     """Writes snapshots, and removes what they make superfluous, for the leader of one term."""
 
-    def __init__(self, store: Store, *, config: LedgerConfig, clock: Clock, draw_id: NewId) -> None:
+    def __init__(
+        self, store: Store, *, config: LedgerConfig, clock: Clock, draw_id: NewId, sights: Sights | None = None
+    ) -> None:
+        """`sights`: the process's own, which outlive the term."""
         self._store = store
         self._config = config
         self._clock = clock
         self._draw_id = draw_id
         self.verified: list[tuple[int, Reading]] = []
-        """Snapshots that were read and found sound in this term, oldest first, and when."""
+        """Snapshots that were read and found sound in this term, oldest first, and when each was first seen."""
+        self._sights = sights if sights is not None else Sights()
         self._trimmed = -1
         self._strangers: dict[str, Strangers] = defaultdict(lambda: Strangers(told=False))
+        self._recalled = 0
 
     def found_sound(self, seq: int) -> None:
         if not self.verified or seq > self.verified[-1][0]:
             now = self._clock.read()
-            self.verified.append((seq, now))
-            ripe = [each for each in self.verified if now.follower_elapsed(each[1]) >= self._config.trim_delay]
-            self.verified = ripe[-2:] + self.verified[len(ripe) :]
+            self._sights.saw(seq, now, self._config.trim_delay)
+            self.verified.append((seq, self._sights.since(seq) or now))
+            delay = self._config.trim_delay
+            ripe = [at for at, row in enumerate(self.verified) if now.follower_elapsed(row[1]) >= delay]
+            self.verified = self.verified[ripe[-2] :] if len(ripe) > 1 else self.verified
 
     async def write(self, picture: Picture) -> None:
         seq = picture.seq
@@ -165,6 +207,26 @@ class Archivist:
             return None
         older = [seq for seq, _ in self.verified if seq < ripe[-1]]
         return older[-1] if older else None
+
+    def to_recall(self) -> int | None:
+        """A snapshot that was seen long enough ago to trim by, while this term has none: it is to be read again."""
+        if not self.verified or self.bound() is not None:
+            return None
+        seq = self._sights.ripe(self._clock.read(), self._config.trim_delay)
+        return seq if seq is not None and self._recalled < seq <= self.verified[-1][0] else None
+
+    async def recall(self) -> None:
+        """Read the snapshot that `to_recall` gives, and the one before it: if both are sound, there is a bound."""
+        seq = self.to_recall()
+        if seq is None:
+            return
+        numbers = [number for number in await snapshot_numbers(self._store) if number <= seq]
+        sound = dict(self.verified)
+        for number in numbers[-2:] if numbers[-1:] == [seq] else ():
+            if number not in sound and isinstance(await read_snapshot(self._store, number), Found):
+                sound[number] = self._sights.since(number) or self._clock.read()
+        self._recalled = seq  # not before: a store that failed is asked again
+        self.verified = sorted(sound.items(), key=lambda row: row[0])
 
     async def trim(self) -> int:
         """Remove what is superfluous by now, some at a time; gives how many objects that were."""
@@ -212,4 +274,13 @@ async def write_quietly(archivist: Archivist, picture: Picture) -> None:
         _log.info("a snapshot was not written, and will be later: %s", error)
 
 
-__all__ = ["Archivist", "Found", "log_key", "read_snapshot", "restore_newest", "snapshot_numbers", "write_quietly"]
+__all__ = [
+    "Archivist",
+    "Found",
+    "Sights",
+    "log_key",
+    "read_snapshot",
+    "restore_newest",
+    "snapshot_numbers",
+    "write_quietly",
+]

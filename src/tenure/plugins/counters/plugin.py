@@ -370,6 +370,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
             bell=self._bell,
             emit=lambda event: self.emit(event.name, event),
             on_entry=self._wrote,
+            sights=self._sights,
             resource=self._resource(),
             name=self.name,
             settings=self.settings,

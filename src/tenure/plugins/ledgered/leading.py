@@ -17,6 +17,7 @@ from tenure.entropy import NewId
 from tenure.errors import LeadershipLost, LedgerError, SchemaTooNew, StoreError
 from tenure.ledger import Clerk, LedgerConfig, LedgerTerm, LogEntry, Tick
 from tenure.ledger.leader import Overtaken
+from tenure.ledger.snapshots import Sights
 from tenure.store import Store
 
 HALTED_PAUSE = 10.0
@@ -58,8 +59,9 @@ class LedgerLeading(Generic[C]):
         bell: asyncio.Event,
         emit: Callable[[NamedEvent], None],
         on_entry: Callable[[LogEntry], None] = lambda entry: None,
+        sights: Sights | None = None,
     ) -> None:
-        """`bell`: rung when there is something to do before the next pause is over."""
+        """`bell`: rung when there is something to do before the next pause is over. `sights`: see `LedgerTerm`."""
         self._store = store
         self._lead = lead
         self._ledger = ledger
@@ -69,6 +71,7 @@ class LedgerLeading(Generic[C]):
         self._bell = bell
         self._emit = emit
         self._on_entry = on_entry
+        self._sights = sights if sights is not None else Sights()
         self._log = logging.getLogger(f"tenure.{self.what}")
         self.clerk: C | None = None
         self.term: LedgerTerm | None = None
@@ -171,6 +174,7 @@ class LedgerLeading(Generic[C]):
             now=self._time.now,
             uncertainty=lambda: self._time.uncertainty,
             namespace=self._lead.namespace,
+            sights=self._sights,
         )
         entry = await term.begin()
         self.clerk, self.halted, self.ticked = clerk, None, self._clock.read()

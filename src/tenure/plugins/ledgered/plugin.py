@@ -19,7 +19,8 @@ from tenure.database.time import StoreTime
 from tenure.database.tracing import UNTRACED, Tracing
 from tenure.errors import ConfigError, TenureError
 from tenure.ledger import InboxName, LedgerConfig, LogEntry, Lot, Place, Producer, agreed_ledger, ledger_store
-from tenure.ledger.log import log_end, read_entry
+from tenure.ledger.log import log_ends, read_entry
+from tenure.ledger.snapshots import Sights
 from tenure.plugins.ledgered.glance import LedgerGlance
 from tenure.plugins.ledgered.leading import LedgerLeading
 from tenure.store import Store
@@ -74,6 +75,7 @@ class LedgerPlugin(CoordinatorPlugin):
         self._leading: LedgerLeading[Any] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._bell = asyncio.Event()
+        self._sights = Sights()
 
     # To override
 
@@ -111,6 +113,7 @@ class LedgerPlugin(CoordinatorPlugin):
             draw_id=host.draw_id,
         )
         self._store = store
+        self._sights = Sights()
         self._time = StoreTime(host.store, clock=host.clock, draw_id=host.draw_id, beats=self._stamped_beat)
         self._bell = asyncio.Event()
         self._producer = Producer(
@@ -249,7 +252,9 @@ class LedgerPlugin(CoordinatorPlugin):
                 continue
             await clock.sleep(lease)  # it may be catching up
             try:
-                end = await log_end(self._opened())
+                newest, last = await log_ends(self._opened())
+                self._sights.saw(newest, clock.read(), self._ledger.trim_delay)
+                end = max(newest, last)
                 entry = await read_entry(self._opened(), end) if end else None
             except TenureError:
                 continue

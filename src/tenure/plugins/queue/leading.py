@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, cast
 
+from tenure.clock import Reading
 from tenure.coordinator.lead import Lead
 from tenure.entropy import Random
 from tenure.errors import LeadershipLost, LedgerError, StoreError
@@ -30,6 +31,7 @@ CALMER = 1.3
 """A look that found nothing is followed by one after so many times the pause: about a quarter of the time that nothing
 has happened for. So a trickle of messages costs some twenty looks for each, however long the silences are."""
 RESULTS_SWEEP = 300.0
+"""Seconds between two looks for old results. A term begins with one: terms may all be shorter than this."""
 RESULTS = "results/"
 RESULTS_AT_ONCE = 10_000
 """Rows between two ticks: ten pages."""
@@ -61,8 +63,9 @@ class Leading(LedgerLeading[QueueClerk]):
         self._is_alive = is_alive
         self._on_idle = on_idle
         self._idle_tick = max(settings.tick_interval, 7200.0 / settings.idle_budget)
-        self._results_swept = self._clock.read()
+        self._results_swept: Reading | None = None
         self._results_cursor: str | None = None
+        self._sweeping: asyncio.Task[None] | None = None
 
     @property
     def machine(self) -> QueueMachine | None:
@@ -91,6 +94,8 @@ class Leading(LedgerLeading[QueueClerk]):
             await self._tick_on(term, clerk)
         finally:
             cleaning.cancel()
+            if self._sweeping is not None:
+                self._sweeping.cancel()
 
     async def _tick_on(self, term: LedgerTerm, clerk: QueueClerk) -> None:
         settings = self._settings
@@ -108,7 +113,7 @@ class Leading(LedgerLeading[QueueClerk]):
             else:
                 pause = min(self._longest_pause(clerk.machine), pause * CALMER)
             await self._rest(clerk, pause, happened)
-            await self._sweep_results()
+            self._sweep_results()
 
     def _longest_pause(self, machine: QueueMachine) -> float:
         """Who holds messages may ask for more time, and must be answered before it is over."""
@@ -163,14 +168,19 @@ class Leading(LedgerLeading[QueueClerk]):
         await self._store.delete(*doomed)
         doomed.clear()
 
-    async def _sweep_results(self) -> None:
-        """Some at a time, from where the last look ended: there may be millions, and the queue waits meanwhile."""
-        kept = self._settings.result_retention
-        since = self._clock.read().follower_elapsed(self._results_swept)
-        if not kept or (self._results_cursor is None and since < RESULTS_SWEEP):
+    def _sweep_results(self) -> None:
+        """Beside what is decided, and some at a time, from where the last look ended: whoever has just taken over has
+        messages that wait, and there may be millions of results."""
+        kept, now = self._settings.result_retention, self._clock.read()
+        if not kept or (self._sweeping is not None and not self._sweeping.done()):
             return
         if self._results_cursor is None:
-            self._results_swept = self._clock.read()
+            if self._results_swept is not None and now.follower_elapsed(self._results_swept) < RESULTS_SWEEP:
+                return
+            self._results_swept = now
+        self._sweeping = asyncio.get_running_loop().create_task(self._remove_results(kept))
+
+    async def _remove_results(self, kept: float) -> None:
         try:
             limit = await self._time.now() - kept
             old, cursor = await self._old_results(limit)

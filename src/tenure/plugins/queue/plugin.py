@@ -441,6 +441,7 @@ class S3QueuePlugin(LedgerPlugin):
             is_alive=self._is_member if self.coordinator.config.membership else lambda name: None,
             emit=lambda event: self.emit(event.name, event),
             on_entry=self._wrote,
+            sights=self._sights,
             on_idle=self._meter.looked,
         )
 

@@ -268,6 +268,7 @@ class SchedulerPlugin(LedgerPlugin):
             bell=self._bell,
             emit=lambda event: self.emit(event.name, event),
             on_entry=self._wrote,
+            sights=self._sights,
             registry=self._registry,
             queues=self._queues,
             name=self.name,

@@ -18,6 +18,7 @@ from tenure.database.time import StoreTime
 from tenure.entropy import NewId
 from tenure.errors import StoreError
 from tenure.ledger import LedgerConfig, LedgerTerm, LogEntry
+from tenure.ledger.snapshots import Sights
 from tenure.plugins.ledgered import LedgerLeading, either
 from tenure.plugins.ttl.calling import Caller, Expired
 from tenure.plugins.ttl.clerk import TTLClerk
@@ -64,6 +65,7 @@ class TTLLeading(LedgerLeading[TTLClerk]):
         bell: asyncio.Event,
         emit: Callable[[NamedEvent], None],
         on_entry: Callable[[LogEntry], None] = lambda entry: None,
+        sights: Sights | None = None,
     ) -> None:
         super().__init__(
             store,
@@ -75,6 +77,7 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             bell=bell,
             emit=emit,
             on_entry=on_entry,
+            sights=sights,
         )
         self._resource = resource
         self._guard = guard

@@ -288,6 +288,7 @@ class TTLPlugin(LedgerPlugin):
             bell=self._bell,
             emit=lambda event: self.emit(event.name, event),
             on_entry=self._wrote,
+            sights=self._sights,
         )
 
     # Inside
