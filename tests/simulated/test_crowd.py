@@ -87,7 +87,9 @@ def test_a_fleet_works_on_among_a_million_objects_of_others_in_every_folder() ->
         assert any("inbox/" in text for text in told), fleet.said
         for text, count in fleet.said.items():
             assert "nobody foresaw" not in text, text
-            assert count <= 2 or "heartbeats" in text, f"said {count} times: {text}"
+            # Once by each who led, of each ledger: their inboxes have the same name in all.
+            most = 2 * len(LEDGERS) if "is not folded" in text else 2
+            assert count <= most or "heartbeats" in text, f"said {count} times: {text}"
         assert len(fleet.said) < 200, "a million lines are not a report"
 
 

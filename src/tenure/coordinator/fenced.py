@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from tenure.coordinator.given import shown
 from tenure.coordinator.layout import RESERVED
 from tenure.election.records import SCHEMA_VERSION
 from tenure.entropy import NewId
@@ -78,6 +79,8 @@ def join(header: Header, body: bytes) -> bytes:
 
 
 def check_user_key(key: str) -> str:
+    if not isinstance(key, str):
+        raise ConfigError(f"key is {shown(key)}: give text")
     if key.startswith(RESERVED):
         raise ConfigError(f"key is {key!r}: keys that begin with {RESERVED!r} are tenure's own; choose another")
     return key

@@ -18,7 +18,8 @@ from typing import Any, Protocol, Self, TypeVar, cast, overload
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.fenced import FencedValue, read
-from tenure.coordinator.layout import check_name
+from tenure.coordinator.given import check_instance
+from tenure.coordinator.layout import check_name, folder_of
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lock import DistributedLock
 from tenure.coordinator.lock.keeper import LockCensus, LockKeeper
@@ -167,6 +168,9 @@ class Database:
         """
         store = self._connected()
         self._check_not_closing()
+        folder_of(namespace)  # refuses a name that cannot be one
+        if config is not None:
+            check_instance("config", config, CoordinatorConfig)
         existing = self._coordinators.get(namespace)
         if existing is not None:
             self._check_same(existing, config)
@@ -225,6 +229,7 @@ class Database:
         fleet, that an id is never inserted again after its record was deleted.
         """
         store = self._connected()
+        check_instance("name", name, str)
         existing = self._resources.get(name)
         if existing is None:
             existing = self._resources[name] = Resource(

@@ -32,7 +32,7 @@ from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.coordinator.given import check_count, check_flag
+from tenure.coordinator.given import check_count, check_flag, check_instance
 from tenure.database.counted import COUNTERS, still_counted
 from tenure.database.expiry import TTL, carried, ended
 from tenure.database.guarding import UNCOVERED, Cover, Guard, Outdated, Shape
@@ -256,6 +256,9 @@ class Resource(Generic[D]):
 
         All are checked before the first is sent: one that does not fit raises `InvalidRecord`, and none is inserted.
         """
+        check_instance("items", items, Sequence)
+        if ids is not None:
+            check_instance("ids", ids, Sequence)
         if len(items) > MAX_INSERTS:
             raise ConfigError(f"insert_many got {len(items):,} records: give at most {MAX_INSERTS:,} at a time")
         if ids is not None and len(ids) != len(items):

@@ -32,7 +32,7 @@ from typing import Annotated, Any, Generic, TypeVar, overload
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.coordinator.given import check_count
+from tenure.coordinator.given import check_count, check_instance, shown
 from tenure.coordinator.layout import check_name
 from tenure.database.time import StoreTime
 from tenure.election.records import Damage, Id, Record, TooNew, decode, encode
@@ -64,6 +64,7 @@ _MAX_NAME_CHARACTERS = 64
 _NAME, _STORAGE = "name=", "storage"
 _MAX_ENCODED_NAME_BYTES = MAX_SEGMENT_BYTES - len(_NAME)
 _MAX_UNREADABLE = 100
+_MOST_SWEPT = 10**9
 _LOOKS_PER_PAGE = 10_000  # records that one page may read: a folder of tombstones is gone through in several calls
 _AT_ONCE = 16
 _TRIES = 24
@@ -295,6 +296,7 @@ class PluginStorage:
 
     async def set_many(self, values: Mapping[str, Any], *, ttl: float | None = None) -> Batch[int]:
         """`set` of each: the versions of those that were written, and the errors of the others."""
+        check_instance("values", values, Mapping)
         names, seconds = self._checked(values), _checked_ttl(ttl)
         for key in names:
             self._encoded(key, values[key])  # all or none are refused; encoded again one by one, to hold one at a time
@@ -314,13 +316,13 @@ class PluginStorage:
 
         Not at once: a copy of an earlier write may still be under way, and would create the key again.
         """
-        if isinstance(older_than, bool) or not LEAST_SWEEP_AFTER <= older_than < math.inf:
+        is_number = isinstance(older_than, int | float) and not isinstance(older_than, bool)
+        if not is_number or not LEAST_SWEEP_AFTER <= older_than <= MAX_TTL:
             raise ConfigError(
-                f"older_than is {older_than!r}: give at least {LEAST_SWEEP_AFTER:g} seconds, in which every write that "
-                "was sent before has arrived"
+                f"older_than is {shown(older_than)}: give at least {LEAST_SWEEP_AFTER:g} seconds, in which "
+                "every write that was sent before has arrived"
             )
-        if isinstance(limit, bool) or limit < 1:
-            raise ConfigError(f"limit is {limit!r}: give at least 1")
+        check_count("limit", limit, least=1, most=_MOST_SWEPT)
         if not self._store.info.conditional_delete:
             return Swept(0, None)
         before = await self._time.now() - older_than
@@ -492,6 +494,7 @@ class PluginStorage:
     def _checked(self, keys: Iterable[str]) -> Sequence[str]:
         if isinstance(keys, str):
             raise ConfigError(f"keys is the text {keys[:40]!r}: give a list of keys")
+        check_instance("keys", keys, Iterable)
         names = tuple(dict.fromkeys(keys))
         if len(names) > MAX_KEYS_PER_BATCH:
             raise ConfigError(f"keys holds {len(names)} keys: give at most {MAX_KEYS_PER_BATCH} at once")

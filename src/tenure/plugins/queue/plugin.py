@@ -173,6 +173,7 @@ class S3QueuePlugin(LedgerPlugin):
 
         If it raises, some of them may have been added.
         """
+        check_instance("bodies", bodies, Iterable)
         with self._followed(len(bodies) if isinstance(bodies, Sized) else 0) as added:
             shared = options_from(
                 delay=delay,
