@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers screenshots servers model check format chaos fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
+.PHONY: help venv demo test test-slow test-servers screenshots servers model check format chaos load fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ model: venv servers ## Search the model of the lease exhaustively, and its broke
 # The stores are installed by `make servers`, which this does not do again each time.
 chaos: venv ## Every part at once, and all that may go wrong (STORE=ministack|ceph|directory MINUTES=3 SEED=... ARGS="...")
 	$(BIN)/python -m lab.chaos --store $(or $(STORE),ministack) --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+load: venv ## 200 coordinators, a queue at 80 % of its maximum, leaders killed, on ministack (MINUTES=5 ARGS="...")
+	$(BIN)/python -m lab.load --minutes $(or $(MINUTES),5) $(ARGS)
 
 screenshots: venv servers ## Make the pictures of the dashboard in docs/pictures, of real processes in a real browser
 	TENURE_SCREENSHOTS=docs/pictures $(BIN)/python -m pytest -q -m servers tests/browser/test_screenshots.py

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
 import signal
 import sys
 import tempfile
@@ -56,6 +57,8 @@ def main() -> int:
         print(as_json(verdict).decode())
     else:
         print("\n".join(table(verdict)))
+    if not verdict.violations and arguments.logs is None:
+        shutil.rmtree(folder)  # a line for everything that happened to every message: nobody needs it any more
     tell(f"in {report}")
     return 1 if verdict.violations else 0
 
@@ -96,7 +99,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--broken", action="append", default=[], choices=sorted(BROKEN), help="every process is wrong so"
     )
-    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="a new one; instead of .reports/load/TIME")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="a new one, which is kept in any case")
     parser.add_argument("--json", action="store_true", help="the verdict as one JSON object")
     return parser.parse_args()
 

@@ -23,7 +23,8 @@ from lab.load.plan import Plan
 from lab.process import spawn
 from lab.queue_cluster import QueueCluster
 from tenure.coordinator.layout import namespace_store
-from tenure.coordinator.reading import read_leader
+from tenure.coordinator.reading import read_state
+from tenure.election.records import State
 from tenure.errors import StoreError
 from tenure.store import Store, open_store
 
@@ -33,6 +34,7 @@ _ENDING = 60.0
 """Seconds in which all coordinators of a process leave."""
 _PATIENCE = 30.0
 """Seconds for a request of this process, which measures nothing by it."""
+_STARTING = 120.0
 _NEVER = 10**9
 _MOST_FAILURES = 20
 
@@ -83,8 +85,11 @@ class Node:
 
     @property
     def joined(self) -> bool:
-        output = self.stem.with_suffix(".out")
-        return output.exists() and b'"said": "joined"' in output.read_bytes()
+        return has_joined(self.stem.with_suffix(".out"))
+
+
+def has_joined(output: Path) -> bool:
+    return output.exists() and b'"said": "joined"' in output.read_bytes()
 
 
 class EndCount:
@@ -148,6 +153,7 @@ class Conductor:
             self.fail(str(failure))
         finally:
             self.run.to_ns = self.run.to_ns or boottime_ns()
+            self.run.from_ns = self.run.from_ns or self.run.to_ns
             for process in [*(node.process for node in self.nodes.values()), *self.producers]:
                 process.kill()
                 process.wait()
@@ -217,11 +223,14 @@ class Conductor:
                 raise _InVainError(f"in vain for {within:g} s until {what}")
             await asyncio.sleep(_LOOK)
 
-    async def leader(self) -> str | None:
+    async def leader(self) -> tuple[str | None, int]:
+        """Who leads, and under which epoch, as the lease says: it may have died since."""
         assert self._store is not None
         with contextlib.suppress(StoreError):
-            return await read_leader(namespace_store(self._store, "default"))
-        return None
+            state = await read_state(namespace_store(self._store, "default"))
+            if isinstance(state, State):
+                return state.leader_id, state.epoch
+        return None, 0
 
     # A run
 
@@ -229,10 +238,10 @@ class Conductor:
         for index in range(self.plan.processes):
             node = self.start(index)
             # One after the other: many that start together on a small machine time out.
-            await self.until(lambda node=node: node.joined, 120.0, f"process {index} has started")  # type: ignore[misc]
+            await self.until(lambda node=node: node.joined, _STARTING, f"process {index} has started")  # type: ignore[misc]
         within = self.plan.config().worst_case_failover()
         deadline = time.monotonic() + within
-        while await self.leader() is None:
+        while (leader := (await self.leader())[0]) is None:
             if time.monotonic() > deadline:
                 raise _InVainError(f"no leader within {within:g} s")
             await asyncio.sleep(_LOOK)
@@ -247,17 +256,18 @@ class Conductor:
         plan, permits = self.plan, self.folder / "up-to"
         for number in range(plan.producers):
             self.produce(f"s{number}", "--count", str(_NEVER), "--up-to", str(permits))
+        _write(permits, plan.window // plan.producers)
+        await self.until(lambda: self.ends.look(), _STARTING, "the first message is handled")
         began = time.monotonic()
         first: tuple[float, int] | None = None
         while (passed := time.monotonic() - began) < plan.saturation:
             self.check()
             ended = self.ends.look()
             _write(permits, (ended + plan.window) // plan.producers)
-            if first is None and passed >= plan.warm_up and ended:
+            if first is None and passed >= plan.warm_up:
                 first = (time.monotonic(), ended)
             await asyncio.sleep(_LOOK)
-        if first is None:
-            raise _InVainError(f"not one message was handled within {plan.saturation:g} s of saturation")
+        assert first is not None, "warm_up is less than saturation"
         self.run.measured_per_second = round((self.ends.look() - first[1]) / (time.monotonic() - first[0]), 1)
         self.run.rate = round(plan.share * self.run.measured_per_second, 1)
         self.stop_producers()
@@ -270,6 +280,8 @@ class Conductor:
         share = run.rate / plan.producers
         for number in range(plan.producers):
             self.produce(f"p{number}", "--count", str(round(share * plan.seconds)), "--rate", f"{share:.3f}")
+        outputs = [self.folder / f"p{number}.out" for number in range(plan.producers)]
+        await self.until(lambda: all(has_joined(each) for each in outputs), _STARTING, "all producers have started")
         busy, total, _ = *cpu_ticks(), self._ours()
         run.from_ns, began = boottime_ns(), time.monotonic()
         due = plan.kill_times()
@@ -350,7 +362,7 @@ class Conductor:
 
     async def _end(self) -> None:
         nodes = list(self.nodes.values())
-        await self.until(lambda: all(node.joined for node in nodes), 120.0, "all processes have started")
+        await self.until(lambda: all(node.joined for node in nodes), _STARTING, "all processes have started")
         self.nodes.clear()
         for node in nodes:
             self.note("terminated", node)

@@ -19,9 +19,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     handlers: int = 8
     """Coordinators that also handle messages. All have the queue, and whoever leads leads it; but each that handles
     reads every entry of its log, and 200 of these would be more requests than the server answers."""
-    concurrency: int = 20
+    concurrency: int = 25
     """Messages that one handler has in hand at once, ..."""
-    hold: float = 0.01
+    hold: float = 0.05
     """... and seconds for which it has each, on average."""
     producers: int = 2
     call: int = 50
