@@ -35,6 +35,7 @@ _ENDING = 60.0
 _PATIENCE = 30.0
 """Seconds for a request of this process, which measures nothing by it."""
 _STARTING = 120.0
+_REST = 3.0
 _NEVER = 10**9
 _MOST_FAILURES = 20
 
@@ -44,6 +45,7 @@ class Deed(msgspec.Struct, frozen=True):
 
     at_ns: int
     worker: str
+    epoch: int
     node: int
 
 
@@ -247,9 +249,8 @@ class Conductor:
             await asyncio.sleep(_LOOK)
         # A heartbeat of each, so that the leader knows them all.
         await asyncio.sleep(self.plan.config().heartbeat_interval + self.plan.config().heartbeat_jitter)
-        self.tell(
-            f"{self.plan.coordinators} coordinators in {self.plan.processes} processes; {await self.leader()} leads"
-        )
+        count = f"{self.plan.coordinators} coordinators in {self.plan.processes} processes"
+        self.tell(f"{count}; {leader} leads")
 
     async def _saturate(self) -> None:
         """Give the queue whatever it takes. A bounded number waits, so that no backlog is left to be worked off."""
@@ -300,7 +301,7 @@ class Conductor:
                 run.load_average.append(round(os.getloadavg()[0], 2))
                 ours += self._ours()
                 self.tell(
-                    f"{(ended - before) / (now - told):,.0f} messages/s handled, {await self.leader()} leads, "
+                    f"{(ended - before) / (now - told):,.0f} messages/s handled, {(await self.leader())[0]} leads, "
                     f"{len(run.kills)} killed, load average {run.load_average[-1]:g}"
                 )
                 told, before = now, ended
@@ -328,15 +329,15 @@ class Conductor:
         return more
 
     async def _kill_leader(self) -> bool:
-        """False: nobody is known to lead, and it is tried again."""
-        name = await self.leader()
+        """False: nobody is known to lead but who was killed, and it is tried again."""
+        name, epoch = await self.leader()
         node = next((each for each in self.nodes.values() if name in each.names), None)
-        if name is None or node is None:
+        if name is None or node is None or any(epoch <= deed.epoch for deed in self.run.kills):
             return False
         node.process.kill()
         node.process.wait()
         at_ns = self.note("killed", node)  # it did nothing after this
-        self.run.kills.append(Deed(at_ns, name, node.index))
+        self.run.kills.append(Deed(at_ns, name, epoch, node.index))
         del self.nodes[node.index]
         self.tell(f"killed process {node.index} with {name}, who led, and {len(node.names) - 1} others")
         return True
@@ -351,6 +352,7 @@ class Conductor:
         for process in self.producers:
             if process.returncode:
                 self.fail(f"a producer ended with {process.returncode}")
+        await self._rest(within)
         cluster = QueueCluster(self.url, self.folder)
         await cluster.open()
         try:
@@ -359,6 +361,16 @@ class Conductor:
             raise _InVainError(str(failure)[:400]) from None
         self.run.settled_ns = boottime_ns()
         self.tell(f"the queue is empty, {(self.run.settled_ns - self.run.to_ns) / 1e9:.0f} s after the load")
+
+    async def _rest(self, within: float) -> None:
+        """Until nothing is handled any more. To look at a long queue is work for the server, which it needs now."""
+        seen, since = self.ends.look(), time.monotonic()
+        deadline = since + within
+        while time.monotonic() < min(deadline, since + _REST):
+            self.check()
+            await asyncio.sleep(1.0)
+            if self.ends.look() != seen:
+                seen, since = self.ends.count, time.monotonic()
 
     async def _end(self) -> None:
         nodes = list(self.nodes.values())

@@ -169,7 +169,7 @@ def folder_of(folder: Path) -> Path:
         from_ns=BEGIN * S,
         to_ns=END * S,
         settled_ns=(END + 1) * S,
-        kills=[Deed(KILLED * S, "n0-w00", 0)],
+        kills=[Deed(KILLED * S, "n0-w00", 1, 0)],
     )
     belief = [
         *(f"{at * S // 50} {at * S // 50 + 9} n0-w00:1 1 1 1" for at in range(30 * 50, 31 * 50)),
