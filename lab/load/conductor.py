@@ -151,7 +151,7 @@ class Conductor:
             await self._load()
             await self._settle()
             await self._end()
-        except _InVainError as failure:
+        except (_InVainError, StoreError) as failure:
             self.fail(str(failure))
         finally:
             self.run.to_ns = self.run.to_ns or boottime_ns()
@@ -353,12 +353,18 @@ class Conductor:
             if process.returncode:
                 self.fail(f"a producer ended with {process.returncode}")
         await self._rest(within)
-        cluster = QueueCluster(self.url, self.folder)
-        await cluster.open()
-        try:
-            await cluster.until_settled(within)
-        except AssertionError as failure:
-            raise _InVainError(str(failure)[:400]) from None
+        cluster = QueueCluster(self.url, self.folder, _store=self._store)
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                await cluster.until_settled(max(0.0, deadline - time.monotonic()))
+            except AssertionError as failure:
+                raise _InVainError(str(failure)[:400]) from None
+            except StoreError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                break
         self.run.settled_ns = boottime_ns()
         self.tell(f"the queue is empty, {(self.run.settled_ns - self.run.to_ns) / 1e9:.0f} s after the load")
 

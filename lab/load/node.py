@@ -33,7 +33,7 @@ from tenure.plugins.queue import Message, S3QueuePlugin
 BROKEN = {
     "slow-heartbeats": "every heartbeat takes a third of the lease, and a second more",
     "impatient": "whoever follows waits for a sixth of the lease, and takes over then",
-    "falls-silent": "every tenth coordinator leaves some seconds after it has joined",
+    "falls-silent": "every tenth coordinator that handles nothing leaves some seconds after it has joined",
     "acks-unhandled": "every fiftieth message is acknowledged and not handled",
 }
 OPENED_AT_ONCE = 5
@@ -115,7 +115,7 @@ class Node:
             database = await self.open(name)
         coordinator = await database.get_global_coordinator()
         self.watch.members.append(Member(database, coordinator, name))
-        if "falls-silent" in self.plan.broken and number % 10 == 3:
+        if "falls-silent" in self.plan.broken and number % 10 == 1 and name not in self.plan.handling(self.index):
             self.keep(self._fall_silent(coordinator))
         return database
 
