@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers screenshots servers model check format chaos soak fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
+.PHONY: help venv demo test test-slow test-servers screenshots servers model check format chaos soak load fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ chaos: venv ## Every part at once, and all that may go wrong (STORE=ministack|ce
 
 soak: venv ## Does anything grow? Real processes (MINUTES=60 STORE=directory|ministack), or ARGS="--days 8" in simulated time
 	$(BIN)/python -m lab.soak --store $(or $(STORE),directory) --minutes $(or $(MINUTES),60) $(ARGS)
+
+load: venv ## 200 coordinators, a queue at 80 % of its maximum, leaders killed, on ministack (MINUTES=5 ARGS="...")
+	$(BIN)/python -m lab.load --minutes $(or $(MINUTES),5) $(ARGS)
 
 screenshots: venv servers ## Make the pictures of the dashboard in docs/pictures, of real processes in a real browser
 	TENURE_SCREENSHOTS=docs/pictures $(BIN)/python -m pytest -q -m servers tests/browser/test_screenshots.py

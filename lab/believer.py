@@ -34,14 +34,43 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
+class Belief:
+    """Asks one coordinator whether it leads, and under which epoch."""
+
+    def __init__(self, coordinator: GlobalCoordinatorService, worker_id: str) -> None:
+        self._coordinator = coordinator
+        self.process = f"{worker_id}:{os.getpid()}"
+        self.lead: Lead | None = None
+        """The newest. `coordinator.lead` is None once it does not lead, and the lease is held for longer."""
+
+    def ask(self) -> tuple[int, int, bool, bool]:
+        """Before, after, leading, holding: all of one Lead.
+
+        A Lead that came or went while it was asked would give an epoch that is not the answer's; then it is asked
+        again.
+        """
+        for _ in range(_ASKED_AGAIN):
+            before_ns = boottime_ns()
+            lead = self._coordinator.lead
+            self.lead = lead if lead is not None else self.lead
+            holding = self.lead is not None and self.lead.holds()
+            leading = self._coordinator.is_leader()
+            after_ns = boottime_ns()
+            if self._coordinator.lead is lead:
+                break
+        return before_ns, after_ns, leading is True, holding is True
+
+    def line(self, before_ns: int, after_ns: int, leading: bool, holding: bool) -> str:
+        epoch = self.lead.epoch if self.lead is not None and (leading or holding) else 0
+        return f"{before_ns} {after_ns} {self.process} {epoch} {leading:d} {holding:d}\n"
+
+
 class BeliefLog:
     """Asks `coordinator` every 10 ms, from a thread of its own, and appends the answers to `path`."""
 
     def __init__(self, coordinator: GlobalCoordinatorService, worker_id: str, path: Path) -> None:
-        self._coordinator = coordinator
-        self._process = f"{worker_id}:{os.getpid()}"
+        self._belief = Belief(coordinator, worker_id)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._lead: Lead | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="belief-log", daemon=True)
 
@@ -55,27 +84,10 @@ class BeliefLog:
 
     def _run(self) -> None:
         while True:
-            os.write(self._file, self._line().encode())  # one call, so that a line is there whole or not at all
+            line = self._belief.line(*self._belief.ask())
+            os.write(self._file, line.encode())  # one call, so that a line is there whole or not at all
             if self._ended.wait(PERIOD):
                 return
-
-    def _line(self) -> str:
-        """One line, all of it of one Lead.
-
-        A Lead that came or went while it was asked would give an epoch that is not the answer's; then it is asked
-        again. `coordinator.lead` is None once it does not lead, and the lease is held for longer: the Lead is kept.
-        """
-        for _ in range(_ASKED_AGAIN):
-            before_ns = boottime_ns()
-            lead = self._coordinator.lead
-            self._lead = lead if lead is not None else self._lead
-            holding = self._lead is not None and self._lead.holds()
-            leading = self._coordinator.is_leader()
-            after_ns = boottime_ns()
-            if self._coordinator.lead is lead:
-                break
-        epoch = self._lead.epoch if self._lead is not None and (leading or holding) else 0
-        return f"{before_ns} {after_ns} {self._process} {epoch} {leading is True:d} {holding is True:d}\n"
 
 
 def sleep(seconds: Any, /) -> None:

@@ -53,6 +53,11 @@ class Ministack:
         wait_for_http(f"{url}/_ministack/health", self._process, log)
         return S3Endpoint("ministack", url, "test", "testtest")
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def pause(self) -> None:
         """Nothing is answered, and nothing lost."""
         assert self._process is not None

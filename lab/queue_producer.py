@@ -9,7 +9,8 @@ Each line of the log is one `write` to a file opened to append:
     unknown BOOTTIME_NS PROCESS ERROR       it has raised
 
 A fourth of the messages have one of a few ordering keys (`--keys`). A producer that is started again goes on after the
-last number that is in its log: whatever it was not told about is not sent again.
+last number that is in its log: whatever it was not told about is not sent again. With `--up-to FILE` it sends no number
+above the one that the file holds: whoever writes there keeps it from running away from those who handle.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tenure.ledger import LedgerConfig
 from tenure.plugins.queue import Outgoing, S3QueuePlugin
 
 SMALL = 1024
+_LOOK = 0.02
 
 
 def body_of(name: str, number: int, keys: int, seconds: float = 0.0) -> str:
@@ -40,6 +42,14 @@ def body_of(name: str, number: int, keys: int, seconds: float = 0.0) -> str:
 def outgoing(body: str) -> Outgoing:
     key = body.split(":")[2]
     return Outgoing(body=body, ordering_key=None if key == "-" else key)
+
+
+def allowed(path: Path) -> int:
+    """The number in the file; 0 if there is none yet."""
+    try:
+        return int(path.read_text() or 0)
+    except FileNotFoundError:
+        return 0
 
 
 async def produce(arguments: argparse.Namespace) -> None:
@@ -61,6 +71,8 @@ async def produce(arguments: argparse.Namespace) -> None:
         loop = asyncio.get_running_loop()
         began, first = loop.time(), number
         while number <= arguments.count:
+            while arguments.up_to is not None and number + arguments.call > allowed(arguments.up_to):
+                await asyncio.sleep(_LOOK)
             numbers = range(number, min(number + arguments.call, arguments.count + 1))
             bodies = [body_of(arguments.name, each, arguments.keys, arguments.seconds) for each in numbers]
             number = numbers.stop
@@ -85,6 +97,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, required=True, help="the last number")
     parser.add_argument("--call", type=int, default=50, help="messages in one call")
     parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0: as many as it can")
+    parser.add_argument("--up-to", type=Path, metavar="FILE", help="no number above the one in it; without it, any")
     parser.add_argument("--keys", type=int, default=8, help="ordering keys; 0: none")
     parser.add_argument("--small-writes", action="store_true", help="one after the other: a call takes many")
     parser.add_argument("--seconds", type=float, default=0.0, help="for which each is first handled")

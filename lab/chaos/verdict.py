@@ -84,7 +84,7 @@ def judge_run(folder: Path, run: Run) -> Verdict:
         ),
         _ask("recovery", "lab.chaos.recovery_judge", [str(folder)], ("calms", "longest", "bounds")),
         *([_after_wiping(wiped, run)] if run.wipes else []),
-        _halted(folder),
+        halted(folder),
     ]
     kinds = {step.kind.value for step in run.steps}
     return Verdict(run, judged, sorted(kind for kind in kinds if not run.hits.get(kind)))
@@ -128,7 +128,7 @@ def _after_wiping(folder: Path, run: Run) -> Judged:
     return Judged("wiping", found, {"objects": run.wiped_objects, "seconds": seconds})
 
 
-def _halted(folder: Path) -> Judged:
+def halted(folder: Path) -> Judged:
     """No plugin stops for good while nobody but tenure touches its data; and no message is given up."""
     said: Counter[str] = Counter()
     found = []

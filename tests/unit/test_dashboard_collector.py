@@ -23,7 +23,7 @@ from tenure.dashboard.sections import Changes, Latency, Lease, Meta, Queues, Ter
 from tenure.dashboard.work import Budget
 from tenure.election.records import Term, Worker, encode
 from tenure.errors import BodyTooLarge, StoreUnavailable
-from tenure.ledger import ledger_store
+from tenure.ledger import InboxName, ledger_store
 from tenure.store import NotModified, Stored, Version
 from tenure.store.readonly import ReadOnly
 from tenure.testing import SimulatedClock
@@ -328,7 +328,7 @@ class TestLedgers:
     async def test_many_queues_are_looked_at_in_turn(self) -> None:
         scene = Scene()
         for number in range(300):
-            await ledger_store(scene.store, "s3-queue", f"q{number:03}").put("inbox/x", b"")
+            await ledger_store(scene.store, "s3-queue", f"q{number:03}").put(InboxName(0, "u", 1).key, b"")
         async with scene.looking():
             scene.collector.joined()
             await scene.passes(20)
@@ -349,7 +349,7 @@ class TestLedgers:
         scene = Scene()
         own = ledger_store(scene.store, "s3-queue", "q")
         for number in range(30):
-            await own.put(f"inbox/{number}", b"")
+            await own.put(InboxName(0, "u", number + 1).key, b"")
         look = QueueLook(ReadOnly(scene.store), "q", scene.clock)
         await look.look(10**9)
         assert look.row().inbox == 10
@@ -357,7 +357,7 @@ class TestLedgers:
     async def test_a_state_that_is_too_large_is_told(self) -> None:
         scene = Scene()
         own = ledger_store(scene.store, "s3-queue", "q")
-        await own.put("chunks/1", b"x" * 1000)
+        await own.put(f"chunks/{1:020d}-x-0", b"x" * 1000)
         look = QueueLook(ReadOnly(scene.store), "q", scene.clock)
         await look.look(999)
         assert "too much" in (look.row().problem or "")
@@ -367,7 +367,7 @@ class TestLedgers:
     async def test_an_object_that_no_process_would_read_costs_no_other_ledger_its_look(self) -> None:
         scene = Scene()
         for name in ("a", "b", "c"):
-            await ledger_store(scene.store, "s3-queue", name).put("inbox/x", b"")
+            await ledger_store(scene.store, "s3-queue", name).put(InboxName(0, "u", 1).key, b"")
         scene.store.too_large = "plugin=s3-queue/name=b/log/"
         async with scene.looking():
             scene.collector.joined()

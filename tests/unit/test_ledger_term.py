@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, StoreError, StoreUnavailable
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.layout import log_key
-from tenure.ledger.leader import _MAX_REJECTIONS, Overtaken, Situation
+from tenure.ledger.leader import _FOREIGN_NAMED, _MAX_REJECTIONS, Overtaken, Situation
 from tenure.ledger.log import Superseded, read_entry
 from tenure.ledger.records import Kind, LogEntry
 from tenure.store.memory import MemoryStore
@@ -370,10 +370,12 @@ class TestPoison:
         assert ledger.term.problems == {}
 
     async def test_problems_are_bounded(self, ledger: Ledger) -> None:
+        """Objects with foreign names are told of by a few of their names, and all together."""
         for number in range(_MAX_REJECTIONS + 50):
             await ledger.raw(f"inbox/x{number}", b"")
         await ledger.sweep()
-        assert len(ledger.term.problems) == _MAX_REJECTIONS
+        assert len(ledger.term.problems) == _FOREIGN_NAMED + 1
+        assert f"over {_FOREIGN_NAMED} objects" in ledger.term.problems["inbox/"]
 
     async def test_poison_of_a_forgotten_producer_does_not_hold_up_what_follows(self, ledger: Ledger) -> None:
         """Nothing is known of the first ten but that the eleventh was rejected."""

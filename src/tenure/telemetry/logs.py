@@ -29,7 +29,7 @@ LOGGERS = (
     *("tenure.asgi", "tenure.blocking", "tenure.candidate", "tenure.command", "tenure.coordinator"),
     *("tenure.counters", "tenure.dashboard", "tenure.database", "tenure.health", "tenure.ledger"),
     *("tenure.lock", "tenure.plugin", "tenure.poll", "tenure.queue", "tenure.resource", "tenure.schedule"),
-    *("tenure.scheduler", "tenure.supervisor", "tenure.telemetry", "tenure.ttl"),
+    *("tenure.scheduler", "tenure.store", "tenure.supervisor", "tenure.telemetry", "tenure.ttl"),
 )
 """Every logger of the library; all are below `tenure`."""
 
