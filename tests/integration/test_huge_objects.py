@@ -6,10 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
+from lab.buckets import make_bucket
+from lab.endpoint import S3Endpoint
 from tenure.coordinator.layout import MEMBERS, METADATA, STATE, folder_of, term_key, worker_key
 from tenure.store import open_store
 
@@ -76,3 +81,35 @@ async def test_a_command_says_so_and_ends(tmp_path: Path, command: list[str]) ->
     )  # fmt: skip
     assert "Traceback" not in ended.stderr, ended.stderr
     assert ended.returncode in (0, 1, 2, 3, 4, 5)
+
+
+@pytest.fixture
+def filled_bucket(ministack: S3Endpoint) -> Iterator[str]:
+    """The same over HTTP, on a server of its own kind: its answers say how much would come."""
+    make_bucket(ministack, "huge")
+    body = bytes(100 * MB)
+    paths = [f"{ministack.url}/huge/run/{quote(key)}" for key in KEYS]
+    for path in paths:
+        urlopen(Request(path, method="PUT", data=body), timeout=60).close()
+    yield ministack.store_url("huge", "run")
+    for path in paths:
+        urlopen(Request(path, method="DELETE"), timeout=60).close()
+
+
+@pytest.mark.servers
+def test_none_is_read_into_memory_from_a_server(filled_bucket: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT, filled_bucket, json.dumps(KEYS)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    refused, grown_mb = json.loads(ended.stdout)
+    assert refused == len(KEYS)
+    assert grown_mb < 40, "what was on its way when it was refused is little"
+    for command in (["status"], ["audit"], ["workers"]):
+        said = subprocess.run(
+            [sys.executable, "-m", "tenure", *command[:1], filled_bucket, *command[1:]],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert "Traceback" not in said.stderr, said.stderr
+        assert said.returncode in (0, 1, 2, 3, 4, 5)
