@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = [pytest.mark.servers, pytest.mark.chaos]
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--coordinators", "40", "--processes", "2", "--handlers", "4", "--saturation", "12")
 
@@ -29,9 +30,8 @@ def load(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-@pytest.mark.servers
 def test_a_fleet_keeps_its_heartbeats_and_its_messages_while_leaders_are_killed(tmp_path: Path) -> None:
-    # A part of the maximum, and the lease that comes by default: other tests run beside this one.
+    # A part of the maximum, and the lease that comes by default.
     code, verdict = load(tmp_path, *SMALL, "--minutes", "0.75", "--kills", "1", "--share", "0.3")
     assert (code, verdict["violations"]) == (0, []), json.dumps(verdict, indent=1)
     figures = {part["part"]: part["figures"] for part in verdict["judged"]}
@@ -40,7 +40,6 @@ def test_a_fleet_keeps_its_heartbeats_and_its_messages_while_leaders_are_killed(
     assert len(verdict["run"]["kills"]) == 1
 
 
-@pytest.mark.servers
 def test_processes_that_misbehave_under_load_are_found_out(tmp_path: Path) -> None:
     broken = [part for name in ("slow-heartbeats", "falls-silent", "acks-unhandled") for part in ("--broken", name)]
     code, verdict = load(tmp_path, *SMALL, "--minutes", "0.7", "--kills", "0", "--share", "0.3", *broken)
