@@ -96,7 +96,7 @@ def lived(crowd: Crowd) -> Lived:
         fleet.run(BEFORE)
         fleet.said.clear()
         requests, done, blocks = fleet.network.requests.total(), fleet.done.copy(), sys.getallocatedblocks()
-        fleet.bucket._page = crowd.beside(fleet.bucket._page)  # type: ignore[method-assign]
+        fleet.bucket._page = crowd.beside(fleet.bucket._page)  # type: ignore[assignment, method-assign]
         fleet.run(AMONG / 4)
         fleet.lead().host.crash()
         fleet.run(3 * AMONG / 4)
@@ -140,7 +140,7 @@ def test_a_million_records_of_workers_that_nobody_wrote() -> None:
     with WorkingFleet() as fleet:
         fleet.run(BEFORE)
         done, blocks = fleet.done.copy(), sys.getallocatedblocks()
-        fleet.bucket._page = crowd.beside(fleet.bucket._page)  # type: ignore[method-assign]
+        fleet.bucket._page = crowd.beside(fleet.bucket._page)  # type: ignore[assignment, method-assign]
         fleet.run(AMONG / 4)
         assert fleet.leader is not None
         assert (fleet.done - done)["handled"] > 0
