@@ -20,8 +20,8 @@ from tenure.store.directory.layout import file_of
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120
 """For any one command, on a machine that has much else to do: alone it is a few."""
-MEGABYTES = 100
-"""Of a whole process; a third of it is there before a store is opened."""
+MEGABYTES = 80
+"""Of a whole process; half of what was measured is there before a store is opened."""
 WORKERS = folder_of("default") + "workers/"
 INBOX = "plugin=s3-queue/name=jobs/inbox/"
 CROWDS = {
@@ -58,7 +58,7 @@ async def main(url):
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(asyncio.wait_for(main(sys.argv[1]), 600))
 """
 COMMAND = """
 import sys
