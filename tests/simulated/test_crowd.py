@@ -5,17 +5,19 @@ The crowd is never stored: listings show it, as they would. Half of it sorts bef
 
 from __future__ import annotations
 
-import bisect
-import tracemalloc
+import sys
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
+from operator import attrgetter
+from typing import NamedTuple
 
 import pytest
 
 from tenure.coordinator.layout import folder_of
 from tenure.store import Entry, Version
 
-from .test_bad_input import AFTER, BEFORE, usual
+from .test_bad_input import BEFORE
 from .working import COUNTED, LEDGERS, RECORDS, WorkingFleet
 
 MILLION = 1_000_000
@@ -32,86 +34,115 @@ FOLDERS = [
     *(f"resource={name}/data/" for name in (RECORDS, COUNTED)),
 ]
 OLD = datetime(2020, 1, 1, tzinfo=UTC)
+OTHER = Version("other")
+AMONG = 12.0
+"""Simulated seconds among them."""
+MOST_BLOCKS = 200_000
+"""Pieces of memory: of each row that is held there are two or more."""
 
 Page = Callable[[str, str | None, bool], list[Entry]]
 
 
-def crowded(page: Page, folders: list[str]) -> Page:
-    """`page`, as it would be with a million objects more in each folder."""
+class Crowd:
+    """Objects of others in some folders: for each stem so many, numbered. Their listing is computed, page by page."""
 
-    def strangers(prefix: str, after: str | None) -> list[Entry]:
-        found: list[str] = []
-        for folder in folders:
-            if not folder.startswith(prefix):
+    def __init__(self, stems: list[str], each: int, end: str = "") -> None:
+        self._stems = sorted(stems)
+        self._each = each
+        self._end = end
+        self.most_blocks = 0
+        """Pieces of memory that the interpreter held at most, when it was asked for a page."""
+
+    def beside(self, page: Page) -> Page:
+        """`page`, as it would be with all of them there."""
+
+        def both(prefix: str, after: str | None, whole_seconds: bool) -> list[Entry]:
+            self.most_blocks = max(self.most_blocks, sys.getallocatedblocks())
+            rows = page(prefix, after, whole_seconds) + self._page(prefix, after)
+            return sorted(rows, key=attrgetter("key"))[:PAGE]
+
+        return both
+
+    def _page(self, prefix: str, after: str | None) -> list[Entry]:
+        found: list[Entry] = []
+        for stem in self._stems:  # no stem begins another, so all of one come before all of the next
+            if not stem.startswith(prefix):
                 continue
-            for stem in STEMS:
-                name = f"{folder}{stem}{{:07d}}".format
-                first = 0 if after is None else bisect.bisect_right(range(MILLION // 2), after, key=name)
-                found += [name(number) for number in range(first, min(first + PAGE, MILLION // 2))]
-        return [Entry(key, Version("other"), 7, OLD) for key in sorted(found)[:PAGE]]
+            first = 0
+            if after is not None and after.startswith(stem):
+                first = int(after[len(stem) :].removesuffix(self._end)) + 1
+            elif after is not None and after > stem:
+                continue
+            last = min(first + PAGE - len(found), self._each)
+            found += [Entry(f"{stem}{number:07d}{self._end}", OTHER, 7, OLD) for number in range(first, last)]
+            if len(found) >= PAGE:
+                break
+        return found
 
-    def both(prefix: str, after: str | None, whole_seconds: bool) -> list[Entry]:
-        rows = [*page(prefix, after, whole_seconds), *strangers(prefix, after)]
-        return sorted(rows, key=lambda entry: entry.key)[:PAGE]
 
-    return both
+class Lived(NamedTuple):
+    """What became of a fleet whose leader crashed in the middle."""
+
+    epoch: int
+    halts: int
+    requests: int
+    blocks: int
+    done: Counter[str]
+    said: Counter[str]
+
+
+def lived(crowd: Crowd) -> Lived:
+    with WorkingFleet() as fleet:
+        fleet.run(BEFORE)
+        fleet.said.clear()
+        requests, done, blocks = fleet.network.requests.total(), fleet.done.copy(), sys.getallocatedblocks()
+        fleet.bucket._page = crowd.beside(fleet.bucket._page)  # type: ignore[assignment, method-assign]
+        fleet.run(AMONG / 4)
+        fleet.lead().host.crash()
+        fleet.run(3 * AMONG / 4)
+        return Lived(
+            epoch=fleet.lead().named("leader:changed")[-1].epoch,
+            halts=fleet.halts.total(),
+            requests=fleet.network.requests.total() - requests,
+            blocks=crowd.most_blocks - blocks,
+            done=fleet.done - done,
+            said=fleet.said.copy(),
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.req("EL-20", "SQ-1", "EC-2", "SC-2", "TT-2")
 def test_a_fleet_works_on_among_a_million_objects_of_others_in_every_folder() -> None:
-    usual_requests, usually_done, _ = usual()
-    with WorkingFleet() as fleet:
-        fleet.run(BEFORE)
-        fleet.said.clear()
-        requests, done = sum(fleet.network.requests.values()), fleet.done.copy()
-        fleet.bucket._page = crowded(fleet.bucket._page, FOLDERS)  # type: ignore[method-assign]
-        tracemalloc.start()
-        try:
-            before, _ = tracemalloc.get_traced_memory()
-            fleet.run(AFTER / 4)
-            fleet.lead().host.crash()
-            fleet.run(3 * AFTER / 4)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+    alone = lived(Crowd([], 0))
+    among = lived(Crowd([folder + stem for folder in FOLDERS for stem in STEMS], MILLION // 2))
 
-        assert fleet.lead().named("leader:changed")[-1].epoch == 2, "another was elected"
-        assert not fleet.halts
-        assert peak - before < 40_000_000
-        assert sum(fleet.network.requests.values()) - requests < 4 * usual_requests, "a storm of requests"
-        for what, least in usually_done.items():
-            assert (fleet.done - done)[what] >= least * 0.5, f"{what}: {fleet.done - done}"
-        told = [text for text in fleet.said if "-other-" in text]
-        assert any("workers/" in text for text in told), fleet.said
-        assert any("inbox/" in text for text in told), fleet.said
-        for text, count in fleet.said.items():
-            assert "nobody foresaw" not in text, text
-            # Once by each who led, of each ledger: their inboxes have the same name in all.
-            most = 2 * len(LEDGERS) if "is not folded" in text else 2
-            assert count <= most or "heartbeats" in text, f"said {count} times: {text}"
-        assert len(fleet.said) < 200, "a million lines are not a report"
+    assert among.epoch == alone.epoch == 2, "another was elected"
+    assert not among.halts
+    assert among.blocks < alone.blocks + MOST_BLOCKS
+    assert among.requests < 2 * alone.requests, "a storm of requests"
+    for what, usual in alone.done.items():
+        assert among.done[what] >= usual * 0.5, f"{what}: {among.done}, and alone {alone.done}"
+    told = [text for text in among.said if "-other-" in text]
+    assert any("workers/" in text for text in told), among.said
+    assert any("inbox/" in text for text in told), among.said
+    for text, count in among.said.items():
+        assert "nobody foresaw" not in text, text
+        # Once by each who led, of each ledger: their inboxes have the same name in all.
+        most = 2 * len(LEDGERS) if "is not folded" in text else 2
+        assert count <= most, f"said {count} times: {text}"
+    assert len(among.said) < 100, "a million lines are not a report"
 
 
 @pytest.mark.slow
 def test_a_million_records_of_workers_that_nobody_wrote() -> None:
     """Their names are like ours, and lie before all of ours: so many are looked at, and our own is still found."""
+    crowd = Crowd([folder_of("default") + "workers/worker=-"], MILLION, ".json")
     with WorkingFleet() as fleet:
         fleet.run(BEFORE)
-        folder = folder_of("default") + "workers/"
-        page = fleet.bucket._page
-
-        def strangers(prefix: str, after: str | None, whole_seconds: bool) -> list[Entry]:
-            rows = page(prefix, after, whole_seconds)
-            if prefix == folder:
-                name = f"{folder}worker=-{{:07d}}.json".format
-                first = 0 if after is None else bisect.bisect_right(range(MILLION), after, key=name)
-                rows += [Entry(name(n), Version("x"), 7, OLD) for n in range(first, min(first + PAGE, MILLION))]
-            return sorted(rows, key=lambda entry: entry.key)[:PAGE]
-
-        fleet.bucket._page = strangers  # type: ignore[method-assign]
-        done = fleet.done.copy()
-        fleet.run(AFTER / 4)
+        done, blocks = fleet.done.copy(), sys.getallocatedblocks()
+        fleet.bucket._page = crowd.beside(fleet.bucket._page)  # type: ignore[assignment, method-assign]
+        fleet.run(AMONG / 4)
         assert fleet.leader is not None
         assert (fleet.done - done)["handled"] > 0
+        assert crowd.most_blocks - blocks < MOST_BLOCKS
         assert any("records lie among the workers" in text for text in fleet.said), fleet.said

@@ -469,9 +469,9 @@ async def test_a_leader_that_is_none_any_more_clears_no_segments_and_says_nothin
 def test_old_results_are_removed_also_where_every_term_is_short() -> None:
     """A leader looked for them 300 s after it had begun, and not before: where none lasts as long, they stayed."""
     with Rig(result_retention=60.0) as rig:
-        rig.bucket.corrupt(f"{FOLDER}results/1-a-0-1", b"1")
+        rig.bucket.corrupt(f"{FOLDER}results/1-aaaaaa-0-1", b"1")
         rig.run(100.0)
-        rig.bucket.corrupt(f"{FOLDER}results/2-a-0-1", b"2")
+        rig.bucket.corrupt(f"{FOLDER}results/2-aaaaaa-0-1", b"2")
         leader = rig.lead(epoch=1)
         lists: list[str] = []
 
@@ -482,5 +482,5 @@ def test_old_results_are_removed_also_where_every_term_is_short() -> None:
         leader.store.before = count
         rig.run(120.0)
         leader.lease.valid = False
-        assert rig.bucket.keys(f"{FOLDER}results/") == [f"{FOLDER}results/2-a-0-1"]
+        assert rig.bucket.keys(f"{FOLDER}results/") == [f"{FOLDER}results/2-aaaaaa-0-1"]
         assert len(lists) == 1, "a term costs one look more"

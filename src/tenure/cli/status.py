@@ -18,18 +18,20 @@ from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
 from tenure.cli.text import console_for_output, fitting_table, marked, printable, show_json
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
-from tenure.coordinator.layout import WORKER_NAMES, worker_key
+from tenure.coordinator.layout import worker_key
 from tenure.coordinator.reading import (
     DEFAULT_WORKER_TIMEOUT,
+    MAX_WORKERS_READ,
     Status,
     WorkerStatus,
+    list_newest,
     read_state,
     read_status,
     read_worker_timeout,
     with_ranks,
 )
 from tenure.election.records import State
-from tenure.store import Access, Store, ours
+from tenure.store import Access, Store
 
 _LOOKS_PER_LEASE = 30
 _SHORTEST_PAUSE = 0.1
@@ -226,7 +228,9 @@ async def watch(store: Store, clock: Clock, say: Say) -> Watched | None:
 
 
 async def _versions(store: Store) -> dict[str, object]:
-    return {entry.key: (entry.version.e_tag, entry.version.generation) async for entry in ours(store, WORKER_NAMES)}
+    """Of as many records as a status reads, the newest: whoever beats is among them."""
+    newest = (await list_newest(store, MAX_WORKERS_READ)).newest
+    return {entry.key: (entry.version.e_tag, entry.version.generation) for entry in newest}
 
 
 def show(found: Status, console: Console) -> None:

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenure.clock import Clock
-from tenure.coordinator.layout import MEMBERS, METADATA, STATE, TERM_NAMES, WORKER_NAMES, epoch_of, is_key_of
+from tenure.coordinator.layout import (
+    MEMBERS,
+    METADATA,
+    STATE,
+    TERM_NAMES,
+    WORKER_NAMES,
+    epoch_of,
+    is_key_of,
+    is_worker_key,
+)
 from tenure.election.rank import ranked
 from tenure.election.records import (
     MAX_LEASE_MS,
@@ -198,7 +207,7 @@ async def list_newest(store: Store, most: int) -> Newest:
     strangers = Strangers()
     count = 0
     async for entry in ours(store, WORKER_NAMES, strangers=strangers):
-        if is_of_a_size(entry):
+        if is_worker_key(entry.key) and is_of_a_size(entry):
             count += 1
             kept.append(entry)
             if len(kept) >= 2 * most:

@@ -37,9 +37,10 @@ RESULTS_AT_ONCE = 10_000
 """Rows between two ticks: ten pages."""
 _DELETED_AT_ONCE = 1000
 _SEGMENT_NAMES = Names(SEGMENTS, f"{SEGMENTS}0", f"{SEGMENTS}:")
-_SEGMENT = re.compile(rf"{SEGMENTS}(\d{{1,20}})-[A-Za-z0-9\-]+-\d+")
-_RESULT = re.compile(rf"{RESULTS}[A-Za-z0-9\-]{{1,64}}-\d+-\d+")
-"""What others have put there is not ours to remove."""
+_NUMBER = r"(?:0|[1-9]\d{0,18})"
+_SEGMENT = re.compile(rf"{SEGMENTS}({_NUMBER})-[A-Za-z0-9\-]{{1,12}}-{_NUMBER}")
+_RESULT = re.compile(rf"{RESULTS}[A-Za-z0-9\-]{{1,64}}-[A-Za-z0-9]{{6,12}}-{_NUMBER}-{_NUMBER}")
+"""What others have put there is not ours to remove: dates, for one, are written with dashes as well."""
 
 
 class Leading(LedgerLeading[QueueClerk]):

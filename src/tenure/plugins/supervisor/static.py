@@ -30,7 +30,8 @@ _NODES = "static/nodes/"
 _TRIES = 20
 _MAX_NODES = 100
 _MAX_LISTED = 10_000
-_RECORD = re.compile(rf"{_NODES}.+\.[^./]{{1,12}}\.json")
+_ID_CHARACTERS = 12
+_RECORD = re.compile(rf"{_NODES}[A-Za-z0-9\-_.~]+\.[A-Za-z0-9\-]{{{_ID_CHARACTERS}}}\.json")
 _MAX_BYTES = 4096
 _FORGOTTEN_AFTER = timedelta(hours=1)
 
@@ -55,7 +56,7 @@ class StaticPost:
     def __init__(self, store: Store, name: str, node: str, *, clock: Clock, draw_id: NewId) -> None:
         self._store = Prefixed(store, folder_of(name))
         self._node = node
-        self._key = f"{_NODES}{encode_name(node)}.{draw_id()[:12]}.json"
+        self._key = f"{_NODES}{encode_name(node)}.{draw_id()[:_ID_CHARACTERS]}.json"
         self._clock = clock
         self._draw_id = draw_id
         self._seen: dict[str, Version] = {}
