@@ -68,7 +68,9 @@ KINDS: list[tuple[str, list[Any]]] = [
     (r"(Sequence|Collection|Iterable)\[.*\]( \| None)?", [5, None]),
     (r"datetime( \| None)?", ["2026-01-01", 5, True]),
     (r"bytes", ["text", 5, None]),
-    (r"(Callable|collections\.abc\.Callable|Callback|OnLost).*", ["odd", 5]),
+    (r"Number", ["5", True, math.nan, math.inf, -math.inf, [1], object()]),
+    (r"\w+ \| str( \| None)?", CHOICE),
+    (r"(Callable|collections\.abc\.Callable|Callback|OnLost|Handler).*", ["odd", 5]),
 ]
 """By annotation. What is left is a class of tenure, or one of some: `OBJECT`, or `CHOICE` for an enumeration."""
 
@@ -181,7 +183,7 @@ def wrong_values(parameter: inspect.Parameter) -> list[Any]:
     optional = text.endswith("| None") or parameter.default is None
     for pattern, values in KINDS:
         if re.fullmatch(pattern, text):
-            return values if optional or None in values else [*values, None]
+            return [value for value in values if value is not None] + ([] if optional else [None])
     values = CHOICE if isinstance(parameter.default, enum.Enum) else OBJECT
     return values if optional else [*values, None]
 

@@ -30,7 +30,7 @@ HealthCheck: TypeAlias = Callable[[], bool | Awaitable[bool]]
 """Is this worker fit to lead? Plain or async; an exception counts as no."""
 
 _HOUR = 3600.0
-_DAY = 24 * _HOUR
+DAY = 24 * _HOUR
 _SHORTEST_INTERVAL = 0.01  # a loop that turns faster than this is a mistake, and an expensive one
 _MAX_WORKER_ID = 128
 _MAX_ENCODED_WORKER_ID = MAX_SEGMENT_BYTES - len("worker=.json")
@@ -344,10 +344,10 @@ _DURATIONS = {
     "standby_watch_interval": _Limits(shortest=_SHORTEST_INTERVAL),
     "request_timeout": _Limits(optional=True),
     "min_epoch_duration": _Limits(zero=True),
-    "max_epoch_duration": _Limits(longest=_DAY),  # a day's mandate makes sense; 300,000 s is 300 s in milliseconds
+    "max_epoch_duration": _Limits(longest=DAY),  # a day's mandate makes sense; 300,000 s is 300 s in milliseconds
     "drain_timeout": _Limits(),
-    "longest_lease": _Limits(longest=_DAY, optional=True),
-    "trim_delay": _Limits(longest=7 * _DAY, optional=True),
+    "longest_lease": _Limits(longest=DAY, optional=True),
+    "trim_delay": _Limits(longest=7 * DAY, optional=True),
     "health_check_interval": _Limits(shortest=_SHORTEST_INTERVAL),
     "epoch_grace_period": _Limits(zero=True),
     "max_clock_skew": _Limits(),
@@ -483,7 +483,7 @@ def seconds(name: str, value: Any, *, shortest: float = 0.0, zero: bool = False,
     if given < shortest:
         raise ConfigError(f"{name} is {given:g} s: it must be at least {shortest:g} s")
     if given > longest:
-        allowed = "one hour" if longest == _HOUR else f"{longest / _DAY:g} day{'s' if longest > _DAY else ''}"
+        allowed = "one hour" if longest == _HOUR else f"{longest / DAY:g} day{'s' if longest > DAY else ''}"
         raise ConfigError(
             f"{name} is {given:g} s, which looks like milliseconds: durations are in seconds, and this one is at "
             f"most {allowed}; {given:g} ms is {given / 1000:g}"

@@ -246,6 +246,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
         everything else is `None`.
         """
         check_id(id)
+        check_flag("consistent", consistent)
         fields = self.fields if field is None else {field: self._counter(field)}
         if consistent:
             totals = await consistent_totals(
