@@ -19,6 +19,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
+from tenure.coordinator.given import check_number, shown
 from tenure.election.decide import MandateEnd
 from tenure.errors import ConfigError, InvalidKey
 from tenure.store.keys import MAX_SEGMENT_BYTES, encode_name
@@ -286,6 +287,9 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
         a little. It is what is really sent, within some percent.
         """
         _check_count("workers", workers, least=0)
+        check_number("latency", latency, least=0.0, most=_HOUR)
+        if not isinstance(provider, str):
+            raise ConfigError(f"provider is {shown(provider)}: give s3, gs or az")
         if workers == 0:
             return {"get": 0.0, "put": 0.0, "list": 0.0}
         beats = _HOUR / (self.heartbeat_interval + self.heartbeat_jitter / 2)

@@ -310,7 +310,9 @@ class EventBus:
         """
         self._check_names(name)
         if not callable(handler):
-            raise ConfigError(f"handler {shown(handler)} for {name!r} cannot be called: give a function of one argument")
+            raise ConfigError(
+                f"handler {shown(handler)} for {name!r} cannot be called: give a function of one argument"
+            )
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -37,7 +37,7 @@ from tenure.coordinator.events import (
 )
 from tenure.coordinator.given import check_flag, check_instance, shown
 from tenure.coordinator.hooks import HookOverrun, Seat, Subscriber
-from tenure.coordinator.layout import folder_of, namespace_store
+from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of, namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
 from tenure.coordinator.loop_watch import LoopWatch
@@ -292,7 +292,8 @@ class GlobalCoordinatorService:
 
         Works from any worker: the leader sees the request at its next renewal. Raises `RequestRefused` saying why not.
         """
-        return await self._ask(to, force, timeout)
+        # Nobody at all would ask for an election, which is another call.
+        return await self._ask(check_name("to", to, MAX_WORKER_ID_CHARACTERS), force, timeout)
 
     async def elect_again(self, *, timeout: float = 30.0) -> Handover:
         """Have the leader step down, whatever its mandate, and wait until an election was held. It may win again."""
@@ -330,7 +331,9 @@ class GlobalCoordinatorService:
         self._check_process()
         for name in ("on_become_coordinator", "on_stop_being_coordinator"):
             if not callable(getattr(plugin, name, None)):
-                raise ConfigError(f"plugin is {shown(plugin)}, which has no method {name}: a subscriber needs both hooks")
+                raise ConfigError(
+                    f"plugin is {shown(plugin)}, which has no method {name}: a subscriber needs both hooks"
+                )
         if cold_start is not None:
             check_instance("cold_start", cold_start, ColdStartPlan)
         try:
