@@ -332,7 +332,7 @@ class SchedulerPlugin(LedgerPlugin):
 
     async def _give(self, command: Command, wait: bool, within: float) -> None:
         check_flag("wait", wait)
-        within = seconds("within", within, zero=True, longest=DAY)
+        within = seconds("within", within, zero=True, longest=7 * DAY)
         host, producer = self._attached(), self._sending()
         if self._calls is None:
             self._calls = Calls(self._opened(), producer, ledger=self._ledger, clock=host.clock)
