@@ -38,7 +38,7 @@ from tenure.ledger.machine import LedgerState
 from tenure.plugins.cluster_health import ClusterHealth
 from tenure.plugins.counters import EventualConsistencyPlugin
 from tenure.plugins.poll import HttpCheck, PollOrchestrator, PollSchedule
-from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.queue import Outgoing, S3QueuePlugin
 from tenure.plugins.scheduler import SchedulerPlugin, every
 from tenure.plugins.scheduler.job import JobOptions, Origin, job_from
 from tenure.plugins.scheduler.records import JobState
@@ -524,6 +524,19 @@ def test_an_option_that_is_not_there_is_refused(rig: Rig, method: Method) -> Non
     error = rig.call(method, **right(rig, method) | {"oddly": 1})
     assert isinstance(error, ConfigError | TypeError) and "oddly" in str(error), repr(error)
     assert rig.stored() == before
+
+
+@pytest.mark.parametrize("each", [each for each in parameters(Outgoing) if each != "body"])
+def test_a_message_with_options_that_cannot_be_is_refused(rig: Rig, each: str) -> None:
+    before = rig.stored()
+    complaints = []
+    for value in wrong_values(parameters(Outgoing)[each]):
+        if any(value is one or value == one for one in FINE.get(f"S3QueuePlugin.enqueue.{each}", ())):
+            continue
+        error = rig.call(METHODS["S3QueuePlugin.enqueue_many"], [Outgoing(body={"n": 1}, **{each: value})])
+        if (what := complaint(error, each, value)) is not None:
+            complaints.append(f"{value!r:.40}: {what}")
+    assert not complaints and rig.stored() == before, "\n".join(complaints)
 
 
 # What only compares
