@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import tenure
 from tenure import blocking
 from tenure.blocking.portal import Flag
 from tenure.clock import SYSTEM_CLOCK
@@ -570,6 +571,54 @@ def test_a_policy_may_be_named_by_its_word(rig: Rig) -> None:
         return seat.overrun
 
     assert rig.runner.run(subscribe()) is HookOverrun.EXIT
+
+
+# The front doors
+
+DOORS = [tenure.lead, tenure.terms, blocking.lead, blocking.terms]
+THROUGH_DOORS = [
+    pytest.param(door, each, id=f"{door.__module__}.{door.__name__}.{each}")
+    for door in DOORS
+    for each in parameters(door)
+]
+
+
+def enter(door: Any, given: dict[str, Any]) -> Exception | None:
+    """What it raised; `None`: it led."""
+
+    async def go_in(made: Any) -> None:
+        async with asyncio.timeout(SECONDS):
+            if inspect.isasyncgen(made):
+                await anext(made)
+                await made.aclose()
+            else:
+                async with made:
+                    pass
+
+    try:
+        made = door(**given)
+        if inspect.isgenerator(made):
+            next(made)
+            made.close()
+        elif hasattr(made, "__enter__") and not hasattr(made, "__aenter__"):
+            with made:
+                pass
+        else:
+            asyncio.run(go_in(made))
+    except Exception as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(("door", "each"), THROUGH_DOORS)
+def test_nobody_comes_in_with_what_cannot_be(door: Any, each: str) -> None:
+    complaints = []
+    for value in wrong_values(parameters(door)[each]):
+        error = enter(door, {"url": "memory://", each: value})
+        # The URL is named as such, and its letters are not shown: it may hold a secret.
+        if (what := complaint(error, "URL" if each == "url" else each, value)) is not None:
+            complaints.append(f"{value!r:.40}: {what}")
+    assert not complaints, "\n".join(complaints)
 
 
 # For threads

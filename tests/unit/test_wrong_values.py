@@ -114,7 +114,7 @@ NOT_TRIED: dict[tuple[str, str], str] = {
     ("Outgoing", "*"): "checked where it is enqueued, with what the queue allows: see test_wrong_calls.py",
     ("read_results", "database"): "anything that has a store, as tests give; what has none is an AttributeError",
     ("read_jobs", "database"): "as read_results",
-    ("lead", "*"): "a generator: what it is given is given to Database and to the coordinator, which are tried",
+    ("lead", "*"): "a scope, which has to be entered: see test_wrong_calls.py",
     ("terms", "*"): "as lead",
     ("EventualConsistencyPlugin", "fields"): "names, or a mapping of them: see tests/unit/test_counters_fields.py",
     ("PollWorker", "database"): "as read_results",
