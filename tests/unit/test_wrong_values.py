@@ -13,6 +13,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from tenure.database import Database
 from tenure.errors import TenureError
 from tenure.plugins.counters import EventualConsistencyPlugin
-from tenure.plugins.poll import HttpCheck, PollSchedule
+from tenure.plugins.poll import HttpCheck, PollSchedule, read_jobs, read_results
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.supervisor import Child
 from tenure.plugins.ttl import TTLPlugin
@@ -68,7 +69,9 @@ KINDS: list[tuple[str, list[Any]]] = [
     (r"(Sequence|Collection|Iterable)\[.*\]( \| None)?", [5, None]),
     (r"datetime( \| None)?", ["2026-01-01", 5, True]),
     (r"bytes", ["text", 5, None]),
-    (r"(Callable|collections\.abc\.Callable|Callback|OnLost).*", ["odd", 5]),
+    (r"Number", ["5", True, math.nan, math.inf, -math.inf, [1], object()]),
+    (r"\w+ \| str( \| None)?", CHOICE),
+    (r"(Callable|collections\.abc\.Callable|Callback|OnLost|Handler).*", ["odd", 5]),
 ]
 """By annotation. What is left is a class of tenure, or one of some: `OBJECT`, or `CHOICE` for an enumeration."""
 
@@ -108,17 +111,13 @@ async def _child(context: object) -> None:
 
 
 NOT_TRIED: dict[tuple[str, str], str] = {
-    ("Outgoing", "*"): "checked where it is enqueued, with what the queue allows",
-    ("read_results", "*"): "only reads",
-    ("read_jobs", "*"): "only reads",
-    ("read_status", "*"): "only reads",
-    ("lead", "*"): "a generator: what it is given is given to Database and to the coordinator, which are tried",
+    ("Outgoing", "*"): "checked where it is enqueued, with what the queue allows: see test_wrong_calls.py",
+    ("read_results", "database"): "anything that has a store, as tests give; what has none is an AttributeError",
+    ("read_jobs", "database"): "as read_results",
+    ("lead", "*"): "a scope, which has to be entered: see test_wrong_calls.py",
     ("terms", "*"): "as lead",
     ("EventualConsistencyPlugin", "fields"): "names, or a mapping of them: see tests/unit/test_counters_fields.py",
-    ("PollWorker", "coordinator"): "given instead of worker_id: see tests/integration/test_poll_worker.py",
-    ("PollWorker", "database"): "as coordinator",
-    ("Retention", "*"): "checked where it is given: see tests/unit/test_counters_calendar.py",
-    ("Counter", "*"): "checked where it is given: see tests/unit/test_counters_fields.py",
+    ("PollWorker", "database"): "as read_results",
 }
 
 ALSO: dict[str, dict[str, Any]] = {
@@ -127,6 +126,8 @@ ALSO: dict[str, dict[str, Any]] = {
     "TTLPlugin": {"ttl": 5.0},
 }
 """Without these it is refused for another reason."""
+INSTEAD = {("PollWorker", "coordinator"): {"worker_id": None}}
+"""What is not given together."""
 
 FINE: dict[tuple[str, str], list[Any]] = {
     ("CoordinatorConfig", "priority"): [-1],
@@ -137,12 +138,19 @@ FINE: dict[tuple[str, str], list[Any]] = {
 }
 """Right, for these: a priority may be below the usual one, a resource be called so, a program be given any words."""
 
-VIA = {
+
+def _opened() -> Any:
+    return SimpleNamespace(store=MemoryStore())
+
+
+VIA: dict[str, Any] = {
     "QueueSettings": lambda **given: S3QueuePlugin("pages", **given),
     "CounterSettings": lambda **given: EventualConsistencyPlugin("pages", ["views"], **given),
     "TTLSettings": lambda **given: TTLPlugin("pages", **({"ttl": 5.0} if "field" not in given else {}) | given),
+    "read_jobs": lambda **given: read_jobs(_opened(), **given),
+    "read_results": lambda **given: read_results(_opened(), **given),
 }
-"""Settings are checked by the plugin that they are given to, by their names."""
+"""Settings are checked by the plugin that they are given to, by their names; what reads needs a store that is open."""
 
 
 def public() -> Iterator[tuple[str, Any]]:
@@ -181,7 +189,7 @@ def wrong_values(parameter: inspect.Parameter) -> list[Any]:
     optional = text.endswith("| None") or parameter.default is None
     for pattern, values in KINDS:
         if re.fullmatch(pattern, text):
-            return values if optional or None in values else [*values, None]
+            return [value for value in values if value is not None] + ([] if optional else [None])
     values = CHOICE if isinstance(parameter.default, enum.Enum) else OBJECT
     return values if optional else [*values, None]
 
@@ -198,7 +206,7 @@ def right_values(function: Any) -> dict[str, Any]:
 def call(function: Any, name: str, value: Any) -> Any:
     if function.__name__ in VIA:
         return VIA[function.__name__](**{name: value})
-    given = right_values(function) | ALSO.get(function.__name__, {})
+    given = right_values(function) | ALSO.get(function.__name__, {}) | INSTEAD.get((function.__name__, name), {})
     spread: tuple[Any, ...] = ()
     for each, parameter in parameters(function).items():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:

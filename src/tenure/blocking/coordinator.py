@@ -167,8 +167,9 @@ class Coordinator:
         itself gives leadership back, and stands again. The loop ends when the coordinator is stopped, the database
         closed, or the process about to end.
         """
+        scope = self.leadership(on_lost=on_lost, overrun=overrun)  # refuses what cannot be
         if not self.running:
-            self.leadership().begin()  # says what is wrong
+            scope.begin()  # says what is wrong
         while True:
             term = Leadership(self._portal, self._service, on_lost=on_lost, overrun=overrun, is_term=True)
             try:

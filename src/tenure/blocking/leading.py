@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -96,8 +95,6 @@ class Leader:
     def ensure(self, seconds: float = 0.0) -> None:
         """Go on only if leadership is certain for `seconds` more; raises `LeadershipLost` otherwise."""
         self._portal.check_process()
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
-            raise ConfigError(f"seconds is {seconds!r}: give a number of seconds")
         self._lead.ensure(seconds)
 
     def wait_lost(self, timeout: float | None = None) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 from tenure.blocking.coordinator import without_loop
 from tenure.blocking.portal import Portal
 from tenure.coordinator.events import Handler, Subscription
+from tenure.coordinator.given import check_instance
 from tenure.plugins.queue import Blocking, DeadLetter, PeekedMessage, QueueSettings, QueueStats, S3QueuePlugin
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -102,6 +103,7 @@ class Queue:
             visibility_timeout=visibility_timeout,
             headers=headers,
         )
+        check_instance("bodies", bodies, Iterable)
         if isinstance(bodies, (list, tuple)):
             return self._portal.call(partial(submit, bodies))
         # On the loop a generator that waits would hold up everything else, and rows of a database are its thread's.

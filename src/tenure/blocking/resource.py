@@ -8,7 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from tenure import database
 from tenure.blocking.portal import Portal
+from tenure.coordinator.given import shown
 from tenure.database.records import Inserted, Page, Record, SetAside
+from tenure.errors import ConfigError
 
 D = TypeVar("D")
 _log = logging.getLogger("tenure.resource")
@@ -77,6 +79,8 @@ class Resource(Generic[D]):
         self, *, after: str | None = None, on_damaged: Callable[[SetAside], object] | None = None
     ) -> Iterator[Record[D]]:
         """Every record, page by page. What cannot be given back goes to `on_damaged`, or is logged."""
+        if on_damaged is not None and not callable(on_damaged):
+            raise ConfigError(f"on_damaged is {shown(on_damaged)}: give a function of one argument")
         while True:
             page = self.list(after=after)
             for damaged in page.damaged:

@@ -19,6 +19,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
+from tenure.coordinator.given import check_number, shown
 from tenure.election.decide import MandateEnd
 from tenure.errors import ConfigError, InvalidKey
 from tenure.store.keys import MAX_SEGMENT_BYTES, encode_name
@@ -30,7 +31,7 @@ HealthCheck: TypeAlias = Callable[[], bool | Awaitable[bool]]
 """Is this worker fit to lead? Plain or async; an exception counts as no."""
 
 _HOUR = 3600.0
-_DAY = 24 * _HOUR
+DAY = 24 * _HOUR
 _SHORTEST_INTERVAL = 0.01  # a loop that turns faster than this is a mistake, and an expensive one
 _MAX_WORKER_ID = 128
 _MAX_ENCODED_WORKER_ID = MAX_SEGMENT_BYTES - len("worker=.json")
@@ -286,6 +287,9 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
         a little. It is what is really sent, within some percent.
         """
         _check_count("workers", workers, least=0)
+        check_number("latency", latency, least=0.0, most=_HOUR)
+        if not isinstance(provider, str):
+            raise ConfigError(f"provider is {shown(provider)}: give s3, gs or az")
         if workers == 0:
             return {"get": 0.0, "put": 0.0, "list": 0.0}
         beats = _HOUR / (self.heartbeat_interval + self.heartbeat_jitter / 2)
@@ -344,10 +348,10 @@ _DURATIONS = {
     "standby_watch_interval": _Limits(shortest=_SHORTEST_INTERVAL),
     "request_timeout": _Limits(optional=True),
     "min_epoch_duration": _Limits(zero=True),
-    "max_epoch_duration": _Limits(longest=_DAY),  # a day's mandate makes sense; 300,000 s is 300 s in milliseconds
+    "max_epoch_duration": _Limits(longest=DAY),  # a day's mandate makes sense; 300,000 s is 300 s in milliseconds
     "drain_timeout": _Limits(),
-    "longest_lease": _Limits(longest=_DAY, optional=True),
-    "trim_delay": _Limits(longest=7 * _DAY, optional=True),
+    "longest_lease": _Limits(longest=DAY, optional=True),
+    "trim_delay": _Limits(longest=7 * DAY, optional=True),
     "health_check_interval": _Limits(shortest=_SHORTEST_INTERVAL),
     "epoch_grace_period": _Limits(zero=True),
     "max_clock_skew": _Limits(),
@@ -483,7 +487,7 @@ def seconds(name: str, value: Any, *, shortest: float = 0.0, zero: bool = False,
     if given < shortest:
         raise ConfigError(f"{name} is {given:g} s: it must be at least {shortest:g} s")
     if given > longest:
-        allowed = "one hour" if longest == _HOUR else f"{longest / _DAY:g} day{'s' if longest > _DAY else ''}"
+        allowed = "one hour" if longest == _HOUR else f"{longest / DAY:g} day{'s' if longest > DAY else ''}"
         raise ConfigError(
             f"{name} is {given:g} s, which looks like milliseconds: durations are in seconds, and this one is at "
             f"most {allowed}; {given:g} ms is {given / 1000:g}"

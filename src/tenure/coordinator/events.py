@@ -32,6 +32,7 @@ from tenure.coordinator.delivery import (
     describe,
     is_async,
 )
+from tenure.coordinator.given import shown
 from tenure.errors import ConfigError
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
 ]
 
 PLUGIN_PREFIX = "plg:"
+MAX_NAME_CHARACTERS = 256
 """Events whose names begin with this are made up by plugins: `plg:ttl:cleanup-started`."""
 
 
@@ -308,7 +310,9 @@ class EventBus:
         """
         self._check_names(name)
         if not callable(handler):
-            raise ConfigError(f"handler {handler!r} for {name!r} cannot be called: give a function of one argument")
+            raise ConfigError(
+                f"handler {shown(handler)} for {name!r} cannot be called: give a function of one argument"
+            )
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -403,6 +407,8 @@ class EventBus:
 
     def _check_names(self, *names: str) -> None:
         for name in names:
+            if not isinstance(name, str) or len(name) > MAX_NAME_CHARACTERS:
+                raise ConfigError(f"name is {shown(name)}: give the name of an event, or {ALL_EVENTS!r} for all")
             if name == ALL_EVENTS or (self._plugins_too and name.startswith(PLUGIN_PREFIX)):
                 continue
             if name not in self._names:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tenure.errors import ConfigError
 
 _MAX_SHOWN = 80
@@ -27,6 +29,17 @@ def check_number(field: str, value: object, *, least: float, most: float) -> flo
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ConfigError(f"{field} is {shown(value)}: give a number from {least:g} to {most:g}")
     return float(value)
+
+
+def check_asked(field: str, value: object) -> float:
+    """Seconds for which something is asked to last. Also below zero, or without end: then it does, or does not."""
+    # What is no number compares as false, and would be taken for certain.
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ConfigError(f"{field} is {shown(value)}: give a number of seconds")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def check_count(field: str, value: object, *, least: int, most: int) -> int:

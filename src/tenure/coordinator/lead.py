@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tenure.clock import Clock, Reading
 from tenure.coordinator.fenced import Fence, FencedValue, FencedWriter, read
+from tenure.coordinator.given import check_asked
 from tenure.election.holding import Holding
 from tenure.entropy import NewId
 from tenure.errors import ConfigError, CoordinationError, ForkedProcess, LeadershipLost
@@ -94,6 +95,7 @@ class Lead:
 
     def ensure(self, seconds: float = 0.0) -> None:
         """Go on only if leadership is certain for `seconds` more; raises `LeadershipLost` otherwise."""
+        seconds = check_asked("seconds", seconds)
         left = self.remaining()
         if left <= 0:
             raise LeadershipLost(f"epoch {self.epoch} of {self.namespace!r} is over ({self.ended or 'lost'})")

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Protocol
 
 from tenure.clock import Clock, Reading
 from tenure.coordinator.cold_start import ColdStartPlan
-from tenure.coordinator.config import CoordinatorConfig, seconds
+from tenure.coordinator.config import DAY, CoordinatorConfig, seconds
 from tenure.coordinator.events import (
     EventStream,
     Handler,
@@ -41,11 +41,12 @@ from tenure.coordinator.events import (
     Tap,
 )
 from tenure.coordinator.fencing import EpochFence, EpochValidation
-from tenure.coordinator.given import check_flag, check_instance
+from tenure.coordinator.given import check_flag, check_instance, shown
 from tenure.coordinator.hooks import HookOverrun
-from tenure.coordinator.layout import folder_of
+from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
+from tenure.election.records import MAX_EPOCH
 from tenure.errors import ConfigError, CoordinationError, RequestRefused
 
 _log = logging.getLogger("tenure.plugin")
@@ -266,6 +267,10 @@ class CoordinatorPlugin:
         the one that has it. With `force` alone the leader is asked to step down, so that an election is held. Raises
         `RequestRefused` if it did not happen within `timeout` seconds.
         """
+        check_flag("force", force)
+        if desired_coordinator is not None:
+            check_name("desired_coordinator", desired_coordinator, MAX_WORKER_ID_CHARACTERS)
+        timeout = seconds("timeout", timeout, zero=True, longest=DAY)
         if not self.enable_coordinator:
             return self.worker_id
         coordinator = self.coordinator
@@ -283,8 +288,13 @@ class CoordinatorPlugin:
         `dispatched_ago` (seconds, by the task's own stamp) can only narrow the grace. Stale tasks are counted as
         `epoch_drift_events`.
         """
-        if isinstance(task_epoch, bool) or not isinstance(task_epoch, int) or task_epoch < 0:
-            raise ConfigError(f"task_epoch is {task_epoch!r}: it is the epoch of the leader that dispatched the task")
+        # One that no lease can have would make every true one look stale, for good.
+        if isinstance(task_epoch, bool) or not isinstance(task_epoch, int) or not 0 <= task_epoch <= MAX_EPOCH:
+            raise ConfigError(
+                f"task_epoch is {shown(task_epoch)}: it is the epoch of the leader that dispatched the task"
+            )
+        if isinstance(dispatched_ago, bool) or not isinstance(dispatched_ago, int | float | None):
+            raise ConfigError(f"dispatched_ago is {shown(dispatched_ago)}: give a number of seconds")
         now = self._attached().clock.read()
         with self._fence_lock:
             verdict = self._fence.validate_epoch(task_epoch, now, dispatched_ago)

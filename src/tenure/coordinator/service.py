@@ -23,7 +23,7 @@ from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.agreement import agree
 from tenure.coordinator.breaker import CircuitBreaker, CircuitBreakerStatus
 from tenure.coordinator.cold_start import ColdStartPlan
-from tenure.coordinator.config import CoordinatorConfig, Hosting
+from tenure.coordinator.config import DAY, CoordinatorConfig, Hosting, seconds
 from tenure.coordinator.engine import Engine
 from tenure.coordinator.events import (
     ConfigDiffers,
@@ -35,9 +35,9 @@ from tenure.coordinator.events import (
     Subscription,
     Tap,
 )
-from tenure.coordinator.given import check_instance
+from tenure.coordinator.given import check_flag, check_instance, shown
 from tenure.coordinator.hooks import HookOverrun, Seat, Subscriber
-from tenure.coordinator.layout import folder_of, namespace_store
+from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of, namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
 from tenure.coordinator.loop_watch import LoopWatch
@@ -149,7 +149,7 @@ class GlobalCoordinatorService:
     async def get_leader(self, *, fresh: bool = False) -> str | None:
         """Who leads, as last observed; `fresh=True` reads the store."""
         self._check_process()
-        if fresh:
+        if check_flag("fresh", fresh):
             return await read_leader(self._scoped())
         return self._engine.leader[0] if self._engine is not None else None
 
@@ -160,7 +160,7 @@ class GlobalCoordinatorService:
     async def get_active_workers(self, *, fresh: bool = False) -> list[str]:
         """Who is alive, as last observed; `fresh=True` lists the store. Empty in election-only mode."""
         self._check_process()
-        if fresh and self.config.membership:
+        if check_flag("fresh", fresh) and self.config.membership:
             return await read_workers(self._scoped(), self.config.worker_timeout)
         members = self._engine.fleet.members if self._engine is not None else ()
         return sorted(member.worker_id for member in members)
@@ -292,7 +292,8 @@ class GlobalCoordinatorService:
 
         Works from any worker: the leader sees the request at its next renewal. Raises `RequestRefused` saying why not.
         """
-        return await self._ask(to, force, timeout)
+        # Nobody at all would ask for an election, which is another call.
+        return await self._ask(check_name("to", to, MAX_WORKER_ID_CHARACTERS), force, timeout)
 
     async def elect_again(self, *, timeout: float = 30.0) -> Handover:
         """Have the leader step down, whatever its mandate, and wait until an election was held. It may win again."""
@@ -300,6 +301,8 @@ class GlobalCoordinatorService:
 
     async def _ask(self, to: str | None, force: bool, timeout: float) -> Handover:
         self._check_process()
+        check_flag("force", force)
+        timeout = seconds("timeout", timeout, zero=True, longest=DAY)
         return await ask_for_handover(
             self._scoped(),
             self.namespace,
@@ -328,7 +331,15 @@ class GlobalCoordinatorService:
         self._check_process()
         for name in ("on_become_coordinator", "on_stop_being_coordinator"):
             if not callable(getattr(plugin, name, None)):
-                raise ConfigError(f"{type(plugin).__name__} has no method {name}: a subscriber needs both hooks")
+                raise ConfigError(
+                    f"plugin is {shown(plugin)}, which has no method {name}: a subscriber needs both hooks"
+                )
+        if cold_start is not None:
+            check_instance("cold_start", cold_start, ColdStartPlan)
+        try:
+            hook_overrun = HookOverrun(hook_overrun)
+        except ValueError:
+            raise ConfigError(f"hook_overrun is {shown(hook_overrun)}: it must be 'report' or 'exit'") from None
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

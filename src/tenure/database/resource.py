@@ -32,7 +32,7 @@ from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.coordinator.given import check_count, check_flag, check_instance
+from tenure.coordinator.given import check_count, check_flag, check_instance, shown
 from tenure.database.counted import COUNTERS, still_counted
 from tenure.database.expiry import TTL, carried, ended
 from tenure.database.guarding import UNCOVERED, Cover, Guard, Outdated, Shape
@@ -228,6 +228,8 @@ class Resource(Generic[D]):
         self, *, after: str | None = None, on_damaged: Callable[[SetAside], object] | None = None
     ) -> AsyncIterator[Record[D]]:
         """Every record, page by page. What cannot be given back goes to `on_damaged`, or is logged."""
+        if on_damaged is not None and not callable(on_damaged):
+            raise ConfigError(f"on_damaged is {shown(on_damaged)}: give a function of one argument")
         while True:
             page = await self.list(after=after)
             for damaged in page.damaged:

@@ -212,11 +212,13 @@ class PluginStorage:
 
         Raises `Damaged` if what lies there was not written by this class, or the value is no `kind`.
         """
+        _check_kind(kind)
         seen = await self._look(key, self._object_key(key))
         return _entry(key, seen.record, kind) if seen.record is not None and seen.live else None
 
     async def get_many(self, keys: Iterable[str], kind: Any = Any) -> Batch[StorageEntry | None]:
         """`get_entry` of each key."""
+        _check_kind(kind)
         return await _each(self._checked(keys), lambda key: self.get_entry(key, kind))
 
     async def list(self, prefix: str = "", *, limit: int = 100, after: str | None = None, kind: Any = Any) -> Page:
@@ -230,6 +232,7 @@ class PluginStorage:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_KEYS_PER_PAGE:
             raise ConfigError(f"limit is {limit!r}: give 1 to {MAX_KEYS_PER_PAGE}")
+        _check_kind(kind)
         entries: dict[str, StorageEntry] = {}
         unreadable: dict[str, None] = {}
         looks = 0
@@ -533,6 +536,17 @@ def _listing(store: Store, folder: str, after: str | None) -> AsyncGenerator[Ent
     rows = store.list(folder, after=after)
     assert isinstance(rows, AsyncGenerator)  # every store's is; one that is left early must be closed
     return rows
+
+
+def _check_kind(kind: Any) -> None:
+    if kind is Any:
+        return
+    try:
+        msgspec.json.Decoder(kind)
+    except TypeError:
+        raise ConfigError(
+            f"kind is {shown(kind)}: give a type that JSON can be read as, such as a msgspec Struct"
+        ) from None
 
 
 def _entry(key: str, record: StorageRecord, kind: Any) -> StorageEntry:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tenure.clock import Clock, Reading
+from tenure.coordinator.given import check_asked
 from tenure.election.holding import Holding
 from tenure.errors import ForkedProcess, LockLost
 
@@ -65,6 +66,7 @@ class Held:
 
     def ensure(self, seconds: float = 0.0) -> None:
         """Go on only if it is certain to be held for `seconds` more; raises `LockLost` otherwise."""
+        seconds = check_asked("seconds", seconds)
         left = self.remaining()
         if left <= 0:
             raise LockLost(f"lock {self.name!r}, token {self.token}, is not held any more ({self.ended or 'forked'})")

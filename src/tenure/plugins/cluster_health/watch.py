@@ -107,6 +107,8 @@ class ClusterHealth:
         clock: Clock = SYSTEM_CLOCK,
     ) -> Self:
         """For a node that need not lead: `start()` it without a context."""
+        if not isinstance(getattr(coordinator, "worker_id", None), str):
+            raise ConfigError(f"coordinator is {shown(coordinator)}: give what get_global_coordinator() gave")
         health = cls(check_interval, thresholds=thresholds)
         health._coordinator = coordinator
         health._node = coordinator.worker_id

@@ -198,8 +198,9 @@ class EventualConsistencyPlugin(LedgerPlugin):
         check_id(id)
         if op_id is not None:
             check_op_id("op_id", op_id)  # before a group is opened: what is refused writes nothing
+        within = seconds("timeout", timeout)
         if (self.settings.mode if mode is None else word_of("mode", mode, Mode)) is Mode.SYNC:
-            await self._give_and_wait(collector, how, id, field, counter, amount, op_id, seconds("timeout", timeout))
+            await self._give_and_wait(collector, how, id, field, counter, amount, op_id, within)
             return
         group = collector.current or await collector.group()
         cell = group.cell(field, counter, id) if op_id is None else group.op(op_id, field, counter, id)
@@ -246,6 +247,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
         everything else is `None`.
         """
         check_id(id)
+        check_flag("consistent", consistent)
         fields = self.fields if field is None else {field: self._counter(field)}
         if consistent:
             totals = await consistent_totals(
@@ -266,6 +268,8 @@ class EventualConsistencyPlugin(LedgerPlugin):
         of one record such longer buckets are given then, and told by their `period`. An amount belongs to the hour in
         which the leader folded it.
         """
+        if id is not None:
+            check_id(id)
         counter, chosen = self._counter(field), word_of("period", period, Period)
         count = limit_of(limit)
         zone = self.settings.zone
@@ -275,7 +279,7 @@ class EventualConsistencyPlugin(LedgerPlugin):
                 return []
             if id is None:
                 return rollup_of(machine, field, chosen, zone, count)
-            return await history_of(self._opened(), machine, check_id(id), field, chosen, zone, count)
+            return await history_of(self._opened(), machine, id, field, chosen, zone, count)
 
         return await looked(self._seen(), look)
 

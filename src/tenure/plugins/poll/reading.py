@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.coordinator.given import shown
 from tenure.database import Database
 from tenure.entropy import new_id
 from tenure.errors import ConfigError
@@ -35,9 +36,9 @@ async def read_jobs(
 ) -> list[Job]:
     """The newest `limit` jobs of each schedule (or of the one), oldest first: the open one and those that are kept."""
     if schedule is not None and not is_schedule_name(schedule):
-        raise ConfigError(f"schedule is {schedule!r}: that cannot be the name of one")
+        raise ConfigError(f"schedule is {shown(schedule)}: that cannot be the name of one")
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_JOBS_READ:
-        raise ConfigError(f"limit is {limit!r}: give a number from 1 to {MAX_JOBS_READ}")
+        raise ConfigError(f"limit is {shown(limit)}: give a number from 1 to {MAX_JOBS_READ}")
     book = _book(database, name)
     numbers: dict[str, list[str]] = {}
     for job_id in await book.job_ids():

@@ -15,6 +15,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.fencing import EpochFence
+from tenure.coordinator.given import shown
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database import Database
@@ -105,6 +106,8 @@ class PollWorker:
         folder_of(name)  # refuses a name that cannot be one
         if (coordinator is None) == (worker_id is None):
             raise ConfigError("give a coordinator, or (under static assignment) a worker_id, and not both")
+        if coordinator is not None and not isinstance(getattr(coordinator, "worker_id", None), str):
+            raise ConfigError(f"coordinator is {shown(coordinator)}: give what get_global_coordinator() gave")
         self.worker_id = coordinator.worker_id if coordinator is not None else worker_id or ""
         check_name("worker_id", self.worker_id, MAX_WORKER_ID_CHARACTERS)
         if partition is not None:

@@ -30,7 +30,7 @@ from typing import Any, TypeVar, cast, overload
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
-from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.config import DAY, CoordinatorConfig, seconds
 from tenure.coordinator.given import check_flag, check_instance
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
@@ -279,6 +279,7 @@ class S3QueuePlugin(LedgerPlugin):
             _count("prefetch", prefetch, 1, 100_000)
         if batch is not None:
             _count("batch", batch, 1, 10_000)
+        check_flag("auto_extend", auto_extend)
         try:
             where = Blocking(blocking)
         except ValueError:
@@ -350,6 +351,7 @@ class S3QueuePlugin(LedgerPlugin):
                 "result_retention is 0, and this queue keeps no results: give it seconds, in every process or by "
                 "`tenure queue create --set result_retention=1h`"
             )
+        timeout = seconds("timeout", timeout, zero=True, longest=DAY)
         store, host = self._opened(), self._attached()
         began = host.clock.read()
         pause = 0.02

@@ -65,6 +65,7 @@ __all__ = [
     "at",
     "change_job",
     "check_job",
+    "check_job_id",
     "cron",
     "decode_job",
     "encode_job",
@@ -242,11 +243,7 @@ def check_job(job: Job) -> Job:
 
     Assumes that its numbers are within their bounds, as those of a job that was made or decoded here are.
     """
-    if not isinstance(job.id, str) or len(job.id) > MAX_ID_CHARACTERS or not _ID.fullmatch(job.id):
-        raise ConfigError(
-            f"id is {job.id!r:.140}: give 1 to {MAX_ID_CHARACTERS} of A-Z a-z 0-9 . _ : -, beginning with a letter or "
-            "a digit"
-        )
+    check_job_id(job.id)
     check_schedule(job.schedule)
     check_target(job.target)
     if not isinstance(job.origin, Origin):
@@ -269,6 +266,15 @@ def check_job(job: Job) -> Job:
             "your own, and give its name"
         )
     return job
+
+
+def check_job_id(id: str) -> str:
+    if not isinstance(id, str) or len(id) > MAX_ID_CHARACTERS or not _ID.fullmatch(id):
+        raise ConfigError(
+            f"id is {id!r:.140}: give 1 to {MAX_ID_CHARACTERS} of A-Z a-z 0-9 . _ : -, beginning with a letter or "
+            "a digit"
+        )
+    return id
 
 
 def encode_job(job: Job) -> bytes:

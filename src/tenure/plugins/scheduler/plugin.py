@@ -27,7 +27,8 @@ from typing import Any, TypeVar, Unpack, cast
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
-from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.config import DAY, CoordinatorConfig, seconds
+from tenure.coordinator.given import check_flag, shown
 from tenure.coordinator.lead import Lead
 from tenure.errors import ConfigError, RequestRefused
 from tenure.ledger import InboxName, LedgerConfig, LedgerState, LogEntry, Lot, Place
@@ -37,7 +38,16 @@ from tenure.plugins.scheduler.calls import Calls
 from tenure.plugins.scheduler.changes import changes_between
 from tenure.plugins.scheduler.commands import Allowed, CommandPolicy, Commands
 from tenure.plugins.scheduler.glance import ScheduleGlance, glance_of
-from tenure.plugins.scheduler.job import Job, JobOptions, Origin, Schedule, change_job, encode_job, job_from
+from tenure.plugins.scheduler.job import (
+    Job,
+    JobOptions,
+    Origin,
+    Schedule,
+    change_job,
+    check_job_id,
+    encode_job,
+    job_from,
+)
 from tenure.plugins.scheduler.leading import ScheduleLeading
 from tenure.plugins.scheduler.looking import (
     JobView,
@@ -63,6 +73,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 IDLE_BUDGET = 720.0
 ANSWER_WITHIN = 30.0
 MOST_RECORDS = 100_000
+MOST_FIRES = 10_000
 
 
 class SchedulerPlugin(LedgerPlugin):
@@ -175,7 +186,7 @@ class SchedulerPlugin(LedgerPlugin):
         nobody has decided in `within` seconds: it will still be decided.
         """
         made = job_from(id, schedule, origin=Origin.STORED, **options)
-        command = Command(ADD, id, msgspec.Raw(encode_job(made)), replace=replace)
+        command = Command(ADD, id, msgspec.Raw(encode_job(made)), replace=check_flag("replace", replace))
         await self._give(command, wait, within)
 
     async def update(
@@ -191,7 +202,7 @@ class SchedulerPlugin(LedgerPlugin):
 
         What the job was due for until then is decided as it was defined until then.
         """
-        known = machine_of(await self._state()).jobs.get(_id(id))
+        known = machine_of(await self._state()).jobs.get(check_job_id(id))
         if known is None:
             raise RequestRefused(f"there is no job {id!r}")
         changes = changes_between(known.job, change_job(known.job, schedule, **options))
@@ -199,14 +210,14 @@ class SchedulerPlugin(LedgerPlugin):
 
     async def remove(self, id: str, *, wait: bool = True, within: float = ANSWER_WITHIN) -> None:
         """Remove a job. What runs of it goes on to its end; what waits does not begin."""
-        await self._give(Command(REMOVE, _id(id)), wait, within)
+        await self._give(Command(REMOVE, check_job_id(id)), wait, within)
 
     async def pause(self, id: str | None = None, *, wait: bool = True, within: float = ANSWER_WITHIN) -> None:
         """Begin nothing of a job, or of all, until `resume`: its times pass without occurrences. What runs goes on."""
-        await self._give(Command(PAUSE, _id(id) if id is not None else ""), wait, within)
+        await self._give(Command(PAUSE, check_job_id(id) if id is not None else ""), wait, within)
 
     async def resume(self, id: str | None = None, *, wait: bool = True, within: float = ANSWER_WITHIN) -> None:
-        await self._give(Command(RESUME, _id(id) if id is not None else ""), wait, within)
+        await self._give(Command(RESUME, check_job_id(id) if id is not None else ""), wait, within)
 
     async def run_now(self, id: str, *, wait: bool = True, within: float = ANSWER_WITHIN) -> str:
         """Run a job once, whatever its times are and also if it is paused. Gives the id of the run: `Run.id`.
@@ -214,7 +225,7 @@ class SchedulerPlugin(LedgerPlugin):
         Raises `RequestRefused` if a run of it is open and its overlap policy allows no other.
         """
         drawn = cast(Any, self._attached()).draw_id()[-32:]
-        await self._give(Command(RUN_NOW, _id(id), run=drawn), wait, within)
+        await self._give(Command(RUN_NOW, check_job_id(id), run=drawn), wait, within)
         return run_name(id, 0, drawn)
 
     # Looking
@@ -224,15 +235,21 @@ class SchedulerPlugin(LedgerPlugin):
         return jobs_of(await self._state(), await self._now_ms())
 
     async def get(self, id: str) -> JobView:
-        return job_of(await self._state(), _id(id), await self._now_ms())
+        return job_of(await self._state(), check_job_id(id), await self._now_ms())
 
     async def history(self, id: str | None = None, limit: int = 100) -> list[OccurrenceRecord]:
         """What was decided on a job's occurrences, or on all, newest first."""
-        return history_of(await self._state(), id, _count("limit", limit, 1, MOST_RECORDS))
+        return history_of(
+            await self._state(),
+            check_job_id(id) if id is not None else None,
+            _count("limit", limit, 1, MOST_RECORDS),
+        )
 
     async def next_fires(self, id: str, count: int = 5) -> list[Fire]:
         """The next times of a job, with clock changes spelled out; without jitter."""
-        return fires_of(await self._state(), _id(id), count, await self._now_ms())
+        return fires_of(
+            await self._state(), check_job_id(id), _count("count", count, 1, MOST_FIRES), await self._now_ms()
+        )
 
     async def stats(self) -> ScheduleStats:
         return await stats_of(self._opened(), await self._state())
@@ -313,12 +330,14 @@ class SchedulerPlugin(LedgerPlugin):
         if isinstance(leading, ScheduleLeading):
             leading.stir()
 
-    async def _give(self, command: Command, wait: bool, timeout: float) -> None:
+    async def _give(self, command: Command, wait: bool, within: float) -> None:
+        check_flag("wait", wait)
+        within = seconds("within", within, zero=True, longest=7 * DAY)
         host, producer = self._attached(), self._sending()
         if self._calls is None:
             self._calls = Calls(self._opened(), producer, ledger=self._ledger, clock=host.clock)
         command = msgspec.structs.replace(command, by=host.worker_id[:256])
-        refused = await self._calls.give(command, timeout if wait else None)
+        refused = await self._calls.give(command, within if wait else None)
         if refused is not None:
             raise RequestRefused(refused)
 
@@ -326,13 +345,7 @@ class SchedulerPlugin(LedgerPlugin):
         return await read_schedule(self._opened())
 
 
-def _id(id: str) -> str:
-    if not isinstance(id, str) or not 1 <= len(id) <= 256:
-        raise ConfigError(f"id is {id!r:.80}: give the id of a job")
-    return id
-
-
 def _count(field: str, value: int, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"{field} is {value!r}: give a whole number from {low:,} to {high:,}")
+        raise ConfigError(f"{field} is {shown(value)}: give a whole number from {low:,} to {high:,}")
     return value

@@ -26,7 +26,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.config import DAY, CoordinatorConfig, seconds
+from tenure.coordinator.given import check_flag, shown
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
 from tenure.database.expiry import Expiry, expiry_of
@@ -176,10 +177,10 @@ class TTLPlugin(LedgerPlugin):
         `dry_run`: count what would expire now, in this process, and change nothing. Raises `TimeoutError` if no leader
         has done it in time; it may still.
         """
-        if dry_run:
+        patience = seconds("timeout", timeout, zero=True, longest=DAY)
+        if check_flag("dry_run", dry_run):
             return await self._survey()
         clock = self._attached().clock
-        patience = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         request = self._draw()
         tail = Tail(self._opened(), config=self._ledger, clock=clock)
         await tail.start()
@@ -204,7 +205,7 @@ class TTLPlugin(LedgerPlugin):
         """The same, for those who name the resource: each has a plugin of its own."""
         if name is not None and name != self.resource:
             raise ConfigError(
-                f"name is {name!r}, and {self!r} is for {self.resource!r}: ask the plugin of that resource"
+                f"name is {shown(name)}, and {self!r} is for {self.resource!r}: ask the plugin of that resource"
             )
         return await self.run_cleanup(dry_run=dry_run)
 
@@ -214,7 +215,7 @@ class TTLPlugin(LedgerPlugin):
         For records that were written before the plugin was used, or by processes without it. Those of an age count from
         their last write, on the store's clock. `all`: also those that have an index entry, in case it was lost.
         """
-        return await reindex(self._resource(), self._guarding(), anew=all)
+        return await reindex(self._resource(), self._guarding(), anew=check_flag("all", all))
 
     async def stats(self) -> TTLStats:
         """From any process."""
@@ -230,7 +231,7 @@ class TTLPlugin(LedgerPlugin):
     async def failed(self, limit: int = 100) -> list[FailedCallback]:
         """Records whose callback has failed for good, oldest first."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_FAILED_SHOWN:
-            raise ConfigError(f"limit is {limit!r}: give a whole number from 1 to {MAX_FAILED_SHOWN:,}")
+            raise ConfigError(f"limit is {shown(limit)}: give a whole number from 1 to {MAX_FAILED_SHOWN:,}")
         return await failed_callbacks(self._opened(), limit)
 
     # Life
