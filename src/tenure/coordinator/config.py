@@ -19,7 +19,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from tenure.coordinator.given import check_number, shown
+from tenure.coordinator.given import check_instance, check_number, shown
 from tenure.election.decide import MandateEnd
 from tenure.errors import ConfigError, InvalidKey
 from tenure.store.keys import MAX_SEGMENT_BYTES, encode_name
@@ -475,6 +475,12 @@ def _rounded_up(end: float, step: float) -> float:
         return end
     whole = math.floor(end / step)
     return step * whole * (whole + 1) / 2 + (whole + 1) * (end - whole * step)
+
+
+def check_config(config: CoordinatorConfig | None) -> None:
+    """A config that a user may give. Raises `ConfigError` for anything else."""
+    if config is not None:
+        check_instance("config", config, CoordinatorConfig)
 
 
 def seconds(name: str, value: Any, *, shortest: float = 0.0, zero: bool = False, longest: float = _HOUR) -> float:

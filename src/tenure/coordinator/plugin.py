@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Protocol
 
 from tenure.clock import Clock, Reading
 from tenure.coordinator.cold_start import ColdStartPlan
-from tenure.coordinator.config import DAY, CoordinatorConfig, seconds
+from tenure.coordinator.config import DAY, CoordinatorConfig, check_config, seconds
 from tenure.coordinator.events import (
     EventStream,
     Handler,
@@ -41,7 +41,7 @@ from tenure.coordinator.events import (
     Tap,
 )
 from tenure.coordinator.fencing import EpochFence, EpochValidation
-from tenure.coordinator.given import check_flag, check_instance, shown
+from tenure.coordinator.given import check_flag, shown
 from tenure.coordinator.hooks import HookOverrun
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of
 from tenure.coordinator.lead import Lead
@@ -121,8 +121,7 @@ class CoordinatorPlugin:
     ) -> None:
         folder_of(namespace)  # refuses a name that cannot be one
         self.namespace = namespace
-        if config is not None:
-            check_instance("config", config, CoordinatorConfig)
+        check_config(config)
         self.coordinator_work_interval = seconds(
             "coordinator_work_interval", coordinator_work_interval, shortest=0.001, longest=_LONGEST_INTERVAL
         )

@@ -23,7 +23,7 @@ from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.agreement import agree
 from tenure.coordinator.breaker import CircuitBreaker, CircuitBreakerStatus
 from tenure.coordinator.cold_start import ColdStartPlan
-from tenure.coordinator.config import DAY, CoordinatorConfig, Hosting, seconds
+from tenure.coordinator.config import DAY, CoordinatorConfig, Hosting, check_config, seconds
 from tenure.coordinator.engine import Engine
 from tenure.coordinator.events import (
     ConfigDiffers,
@@ -76,8 +76,7 @@ class GlobalCoordinatorService:
     ) -> None:
         """`usage` tells what this process asked of the store, for its line in the register; called on any thread."""
         folder_of(namespace)  # refuses a name that cannot be one
-        if config is not None:
-            check_instance("config", config, CoordinatorConfig)
+        check_config(config)
         self.config = config if config is not None else CoordinatorConfig()
         self.config.check_provider(store.info.provider)
         self.namespace = namespace

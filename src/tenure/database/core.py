@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast, overload
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.config import CoordinatorConfig, check_config
 from tenure.coordinator.fenced import FencedValue, read
 from tenure.coordinator.given import check_instance
 from tenure.coordinator.layout import check_name, folder_of
@@ -169,8 +169,7 @@ class Database:
         store = self._connected()
         self._check_not_closing()
         folder_of(namespace)  # refuses a name that cannot be one
-        if config is not None:
-            check_instance("config", config, CoordinatorConfig)
+        check_config(config)
         existing = self._coordinators.get(namespace)
         if existing is not None:
             self._check_same(existing, config)

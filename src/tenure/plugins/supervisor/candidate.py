@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from tenure.coordinator.config import CircuitBreakerConfig, CoordinatorConfig, seconds
+from tenure.coordinator.config import CircuitBreakerConfig, CoordinatorConfig, check_config, seconds
 from tenure.coordinator.events import (
     CoordinatorDemoted,
     CoordinatorPromoted,
@@ -28,7 +28,6 @@ from tenure.coordinator.events import (
     Tap,
 )
 from tenure.coordinator.fenced import Fence
-from tenure.coordinator.given import check_instance
 from tenure.coordinator.hooks import HookOverrun
 from tenure.coordinator.layout import namespace_store
 from tenure.coordinator.lead import Lead
@@ -132,8 +131,7 @@ class CoordinatorCandidate:
                 "cluster_coordinator is True, and coordinator_election_enabled too: a node is either told to run the "
                 "children or elected to; set one of them to False"
             )
-        if config is not None:
-            check_instance("config", config, CoordinatorConfig)
+        check_config(config)
         base = config if config is not None else candidate_config()
         self.eligible = environment.flag(environ, environment.ELIGIBLE, base.eligible) if eligible is None else eligible
         self.election_interval = (
