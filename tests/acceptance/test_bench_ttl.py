@@ -18,6 +18,7 @@ from bench.ttl.plan import Plan
 from bench.ttl.scene import Scene
 
 PLAN = Plan.tiny()
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

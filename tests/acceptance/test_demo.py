@@ -65,6 +65,7 @@ def check(run: Run) -> None:
     assert all(verdict["ok"] for verdict in result["verdicts"])
 
 
+@pytest.mark.slow
 def test_the_story_for_scripts_on_a_directory_of_the_users(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
     run = tenure("demo", "--json", "--store", tmp_path.as_uri())

@@ -270,6 +270,7 @@ def test_the_first_queue(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("sent to ada@example.org, attempt 1\n", "")
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_queue(tmp_path: Path) -> None:
     """Each of them, in order, in a shell."""
     page = Page("queue.md", "", begin=3)

@@ -240,6 +240,7 @@ def test_the_hooks_are_called_in_one_copy_and_its_successor_goes_on_where_it_end
     assert mixed_up(lines) == []
 
 
+@pytest.mark.slow
 def test_jobs_fire_on_one_copy_and_go_on_where_it_ended(copies: Copies, tmp_path: Path) -> None:
     url = (tmp_path / "bucket").as_uri()
     for _ in range(2):
@@ -284,6 +285,7 @@ def test_two_take_turns_and_what_comes_late_is_refused(copies: Copies, tmp_path:
     assert len(left) <= 1_000_000 - left[-1] <= len(left) + len(both)
 
 
+@pytest.mark.slow
 def test_sessions_expire_that_nobody_uses(copies: Copies, tmp_path: Path) -> None:
     url = (tmp_path / "bucket").as_uri()
     first, second = [copies.start("expiring_sessions.py", url, "--seconds", "60") for _ in range(2)]

@@ -66,6 +66,7 @@ def test_misfits_would_be_noticed() -> None:
     assert len(misfits([(1, 4, 2, "a"), (4, 9, 2, "b")])) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.req("EL-15")
 def test_one_fleet_of_every_host(tmp_path: Path) -> None:
     """Each is given the lead in turn; then the one that leads is killed, and another goes on."""
@@ -132,6 +133,7 @@ def written_by(database: blocking.Database) -> str | None:
     return None if found is None or found.body is None else found.body.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preload", [False, True], ids=["", "preload"])
 def test_gunicorn(preload: bool, tmp_path: Path) -> None:
     """One of four workers leads. It is killed: another leads, and the worker that gunicorn starts instead joins."""

@@ -59,7 +59,7 @@ async def run(tasks: list[Task]) -> list[Tally]:
     ("kind", "updates"),
     [
         ("directory", 200),
-        ("ministack", 200),
+        pytest.param("ministack", 200, marks=pytest.mark.slow),
         pytest.param("directory", 2000, marks=pytest.mark.slow),
         pytest.param("ministack", 2000, marks=pytest.mark.slow),
     ],
@@ -105,7 +105,7 @@ async def churn(kind: str, share: int, url_of: Callable[[str], str], **changes: 
     ("kind", "share"),
     [
         ("directory", 40),
-        ("ministack", 30),
+        pytest.param("ministack", 30, marks=pytest.mark.slow),
         pytest.param("directory", 400, marks=pytest.mark.slow),
         pytest.param("ministack", 400, marks=pytest.mark.slow),
     ],

@@ -241,8 +241,8 @@ def explore(url: str, *, histories: int, steps: int, faults: Faults | None = Non
     [
         ("memory", 100),
         ("directory", 40),
-        ("ministack", 40),
-        ("gcs", 40),
+        pytest.param("ministack", 40, marks=pytest.mark.slow),
+        pytest.param("gcs", 40, marks=pytest.mark.slow),
         pytest.param("ceph", 25, marks=pytest.mark.servers),
         pytest.param("azurite", 40, marks=pytest.mark.servers),
     ],

@@ -43,6 +43,7 @@ def test_some_seeds_with_every_fault_keep_every_promise() -> None:
         assert result.coverage["ttl:expired"] > 30
 
 
+@pytest.mark.slow
 def test_a_seed_replays_exactly() -> None:
     first, second = (run_ttl_seed(77, Plan(what="ttl", minutes=1)) for _ in range(2))
     assert first.coverage == second.coverage
