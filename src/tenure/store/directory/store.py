@@ -57,8 +57,8 @@ _DELETES = 100
 """Keys that one thread deletes within a request's timeout: each may be the last of its folder, and take two syncs."""
 _LISTING_PATIENCE = 12
 """A page may have to read a folder of a million names first, so it gets this many times a request's timeout."""
-_NAMES_HELD = 50_000
-"""Of one folder, at a time: of a million names in one none but these take memory, and it is read twenty times."""
+_NAMES_HELD = 250_000
+"""Of one folder, at a time: of a million names in one none but these take memory, and it is read four times."""
 _BEHIND = "~" * MAX_SEGMENT_BYTES
 _RESTARTS = 20
 """How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
