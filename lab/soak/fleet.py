@@ -41,6 +41,8 @@ from tenure.store import Store, open_store
 MEGABYTE = 2**20
 LIMITS: dict[str, Limit] = {
     "rss": Limit(4 * MEGABYTE, an_hour=8 * MEGABYTE),
+    "malloc": Limit(1 * MEGABYTE, an_hour=2 * MEGABYTE),
+    "kept": Limit(4 * MEGABYTE, an_hour=8 * MEGABYTE),
     "blocks": Limit(4000, an_hour=8000),
     "objects": Limit(2000, an_hour=4000),
     "files": Limit(3),
@@ -324,9 +326,10 @@ def proc(pid: int) -> dict[str, int]:
         files = len(os.listdir(f"/proc/{pid}/fd"))
     except (FileNotFoundError, ProcessLookupError):
         return {}
-    if "VmRSS" not in status:
+    if "RssAnon" not in status:
         return {}  # it is just ending
-    return {"rss": int(status["VmRSS"].split()[0]) * 1024, "threads": int(status["Threads"]), "files": files}
+    # Its own memory alone: pages of programs and libraries are shared, and are there once they have been run.
+    return {"rss": int(status["RssAnon"].split()[0]) * 1024, "threads": int(status["Threads"]), "files": files}
 
 
 @contextlib.asynccontextmanager

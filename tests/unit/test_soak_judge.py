@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from random import Random
@@ -10,6 +11,7 @@ import pytest
 
 from lab.soak.fleet import LIMITS, Report, folder_of, proc
 from lab.soak.judge import Limit, Series, judge, judge_all, slope, table
+from lab.soak.node import malloc_state, measured
 from lab.soak.simulated import BROKEN, HOURS, SimulatedSoak
 from tenure.ledger.snapshots import Archivist
 
@@ -81,12 +83,8 @@ def test_a_limit_is_the_largest_of_its_three() -> None:
 def test_each_series_has_a_limit() -> None:
     flat = [(float(at), 1.0) for at in range(20)]
     whats = [
-        "rss",
-        "files",
-        "threads",
-        "tasks",
-        "blocks",
-        "objects",
+        *proc(os.getpid()),
+        *measured(),
         "bucket/leak",
         "bucket/s3-queue/log",
         "bucket/terms",
@@ -117,6 +115,20 @@ def test_folders(key: str, folder: str) -> None:
 def test_a_process_that_is_gone_has_nothing() -> None:
     assert proc(os.getpid())["files"] > 2
     assert proc(2**30) == {}
+
+
+def test_memory_that_python_knows_nothing_of_is_seen() -> None:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    before = malloc_state()
+    if not before:
+        pytest.skip("this libc has no mallinfo2")
+    blocks = [libc.malloc(50_000) for _ in range(40)]
+    held = malloc_state()["malloc"] - before["malloc"]
+    for block in blocks:
+        libc.free(ctypes.c_void_p(block))
+    assert held >= 2_000_000
+    assert malloc_state()["malloc"] - before["malloc"] < 1_000_000
 
 
 @pytest.mark.slow
