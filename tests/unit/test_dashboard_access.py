@@ -252,6 +252,35 @@ class TestGuessing:
                 attempts.ensure_allowed(f"10.0.{number}.1")
                 attempts.failed(f"10.0.{number}.1")
 
+    async def test_by_strangers_does_not_keep_out_those_who_know_it(self) -> None:
+        attempts = access.Attempts(SimulatedClock())
+        attempts.succeeded("10.1.1.1")
+        for number in range(access.FAILURES_OF_ALL):
+            attempts.failed(f"10.0.{number}.1")
+        attempts.ensure_allowed("10.1.1.1")
+        for refused in ("10.1.1.2", "10.0.0.1"):
+            with pytest.raises(Exception, match="too many"):
+                attempts.ensure_allowed(refused)
+        for _ in range(access.FAILURES_OF_ONE):
+            attempts.failed("10.1.1.1")
+        with pytest.raises(Exception, match="too many"):
+            attempts.ensure_allowed("10.1.1.1")
+
+    async def test_known_addresses_are_bounded(self) -> None:
+        attempts = access.Attempts(SimulatedClock())
+        for number in range(300):
+            attempts.succeeded(f"10.0.{number // 200}.{number % 200}")
+        assert len(attempts._known) <= 100
+
+    async def test_of_strangers_leaves_a_script_with_the_token_alone(self) -> None:
+        async with shown(a_store(), token=TOKEN) as page:
+            right = {"authorization": f"Bearer {TOKEN}"}
+            assert (await page.get("/api/session", headers=right)).status_code == 200
+            attempts = page.dashboard.access._attempts
+            for number in range(access.FAILURES_OF_ALL):
+                attempts.failed(f"10.0.{number}.1")
+            assert (await page.get("/api/session", headers=right)).status_code == 200
+
     async def test_by_header_too(self) -> None:
         async with shown(a_store(), token=TOKEN, read_needs_token=True) as page:
             seen = {
@@ -267,7 +296,7 @@ async def test_the_token_is_in_no_log_and_no_answer(caplog: pytest.LogCaptureFix
     secret = "s3cr3t-" * 4
     async with shown(a_store(), token=secret) as page:
         headers = await page.sign_in(secret)
-        cookie = page.cookies["tenure_session"]
+        cookie = page.cookies["tenure_session_8321"]
         for path in ("/", "/api/snapshot", "/api/session", "/metrics", "/api/workers"):
             response = await page.get(path)
             said += [response.text, str(response.headers)]
@@ -280,6 +309,16 @@ async def test_the_token_is_in_no_log_and_no_answer(caplog: pytest.LogCaptureFix
     assert secret not in "".join(said) + told
     assert cookie not in "".join(said) + told
     assert "queue-pause" in told  # who asked for what is told
+
+
+async def test_two_dashboards_of_one_host_have_cookies_of_their_own() -> None:
+    names = set()
+    for base in ("http://127.0.0.1", "http://127.0.0.1:8321", "http://127.0.0.1:8322"):
+        async with shown(a_store(), token=TOKEN, base=base) as page:
+            await page.sign_in(origin=base)
+            names |= set(page.cookies)
+            assert (await page.get("/api/session")).json()["signedIn"]
+    assert names == {"tenure_session", "tenure_session_8321", "tenure_session_8322"}
 
 
 async def test_the_cookie_is_the_sessions_alone() -> None:

@@ -39,6 +39,7 @@ HEADERS = (
     {"authorization": "Bearer"},
     {"authorization": f"Basic {TOKEN}"},
     {"cookie": "tenure_session=" + "0" * 64},
+    {"cookie": "tenure_session_8321=" + "0" * 64},
     {"cookie": EVIL},
     {"origin": EVIL},
     {"origin": "http://evil.example"},

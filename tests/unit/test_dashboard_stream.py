@@ -228,8 +228,10 @@ async def test_a_session_that_ends_ends_its_stream() -> None:
         assert (await page.get("/events")).status_code == 401
         await page.sign_in()
         access = page.dashboard.access
-        cookie = f"tenure_session={page.cookies['tenure_session']}".encode()
-        by_session = access.stays(Request({"type": "http", "headers": [(b"cookie", cookie)]}))
+        cookie = f"tenure_session_8321={page.cookies['tenure_session_8321']}".encode()
+        by_session = access.stays(
+            Request({"type": "http", "headers": [(b"host", b"127.0.0.1:8321"), (b"cookie", cookie)]})
+        )
         bearer = f"Bearer {TOKEN}".encode()
         by_token = access.stays(Request({"type": "http", "headers": [(b"authorization", bearer)], "client": None}))
         assert by_session()

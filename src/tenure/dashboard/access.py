@@ -37,9 +37,10 @@ LONGEST_SECONDS = 24 * 3600.0
 FAILURES_OF_ONE = 5
 """Wrong tokens from one address in a minute ..."""
 FAILURES_OF_ALL = 60
-"""... and from all of them."""
+"""... and from all of them that have not shown the right one."""
 _MINUTE = 60.0
 _MAX_ADDRESSES = 1000
+_MAX_KNOWN = 100
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.%]{2,64}\]|[A-Za-z0-9._\-]{1,255})(?::(?P<port>[0-9]{1,5}))?")
 _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - names to compare with
 
@@ -107,13 +108,18 @@ class Sessions:
 
 
 class Attempts:
-    """Wrong tokens, by address and in all: after too many, none is tried for the rest of the minute."""
+    """Wrong tokens, by address and in all: after too many, none is tried for the rest of the minute.
+
+    An address that has shown the right token is limited by its own mistakes alone: strangers who guess must not keep
+    out those who know it. The longest unseen of these give way.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began = clock.read()
         self._all = 0
         self._by_address: dict[str, int] = {}
+        self._known: OrderedDict[str, None] = OrderedDict()
 
     def ensure_allowed(self, address: str) -> None:
         now = self._clock.read()
@@ -121,9 +127,16 @@ class Attempts:
         if elapsed >= _MINUTE:
             self._began, self._all, elapsed = now, 0, 0.0
             self._by_address.clear()
-        if self._by_address.get(address, 0) >= FAILURES_OF_ONE or self._all >= FAILURES_OF_ALL:
+        too_many_of_all = self._all >= FAILURES_OF_ALL and address not in self._known
+        if self._by_address.get(address, 0) >= FAILURES_OF_ONE or too_many_of_all:
             wait = max(1, round(_MINUTE - elapsed))
             raise Refused(429, f"too many wrong tokens: try again in {wait} s", {"retry-after": str(wait)})
+
+    def succeeded(self, address: str) -> None:
+        self._known[address] = None
+        self._known.move_to_end(address)
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
 
     def failed(self, address: str) -> None:
         self._all += 1
@@ -235,10 +248,10 @@ class Access:
 
     def sign_out(self, request: Request) -> None:
         self.ensure_same_origin(request, required=False)
-        self._sessions.end(request.cookies.get(COOKIE))
+        self._sessions.end(request.cookies.get(cookie_name(request)))
 
     def _session(self, request: Request) -> Session | None:
-        return self._sessions.find(request.cookies.get(COOKIE))
+        return self._sessions.find(request.cookies.get(cookie_name(request)))
 
     def _has_bearer(self, request: Request) -> bool:
         """Raises if there is one that is not ours: whoever sends one means to be somebody."""
@@ -253,19 +266,26 @@ class Access:
         self._attempts.ensure_allowed(address)
         assert self._digest is not None
         if hmac.compare_digest(_digest(given[: 2 * LONGEST_TOKEN]), self._digest):
+            self._attempts.succeeded(address)
             return True
         self._attempts.failed(address)
         return False
 
 
+def cookie_name(request: Request) -> str:
+    """A browser sends a host's cookies to all of its ports: two dashboards of one host must not share a name."""
+    found = _HOST.fullmatch(request.headers.get("host", ""))
+    return COOKIE if found is None or found["port"] is None else f"{COOKIE}_{found['port']}"
+
+
 def set_cookie(response: Response, request: Request, id: str | None) -> None:
     """`None`: take it away."""
     secure = request.url.scheme == "https"
-    path = f"{request.scope.get('root_path', '')}/"
+    name, path = cookie_name(request), f"{request.scope.get('root_path', '')}/"
     if id is None:
-        response.delete_cookie(COOKIE, path=path, secure=secure, httponly=True, samesite="strict")
+        response.delete_cookie(name, path=path, secure=secure, httponly=True, samesite="strict")
     else:
-        response.set_cookie(COOKIE, id, path=path, secure=secure, httponly=True, samesite="strict")
+        response.set_cookie(name, id, path=path, secure=secure, httponly=True, samesite="strict")
 
 
 def check_host(host: str) -> str:
