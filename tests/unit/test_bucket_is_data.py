@@ -6,11 +6,18 @@ The source itself is read, so that a call that is new is found when it is writte
 from __future__ import annotations
 
 import ast
+import asyncio
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tenure import CoordinatorConfig, GlobalCoordinatorService
+from tenure.election.records import encode
+from tenure.store.memory import MemoryStore
+from tests.unit.dashboards import a_lease
 
 SOURCE = Path(__file__).parents[2] / "src" / "tenure"
 STATIC = SOURCE / "dashboard" / "static"
@@ -183,3 +190,19 @@ def test_the_page_shows_text_and_no_markup() -> None:
 )
 def test_what_would_be_found_in_a_script(line: str) -> None:
     assert MARKUP.search(line)
+
+
+async def test_the_name_of_a_leader_cannot_forge_a_line_of_a_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="tenure.coordinator")
+    hostile = "a\n2025-01-01 CRITICAL root all is lost \x1b[2J"
+    store = MemoryStore()
+    await store.put("plugin=coordinator/namespace=default/state.json", encode(a_lease(hostile, uid="u")))
+    service = GlobalCoordinatorService(store, config=CoordinatorConfig(worker_id="me", startup_jitter_max=0))
+    await service.start()
+    try:
+        async with asyncio.timeout(20):
+            while not [record for record in caplog.records if "as seen here" in record.getMessage()]:
+                await asyncio.sleep(0.05)
+    finally:
+        await service.stop()
+    assert all(record.getMessage().isprintable() for record in caplog.records)

@@ -165,3 +165,21 @@ def test_text_that_a_page_would_act_upon(text: str, expected: str) -> None:
 
 def test_a_pulse_that_is_none() -> None:
     assert read_pulse(EVIL) is None
+
+
+async def test_a_defect_is_answered_with_all_headers_and_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with shown(a_store(), token=TOKEN) as page:
+        sound = await page.get("/api/session")
+
+        def breaks(*given: object) -> None:
+            raise RuntimeError("the secret of this process")
+
+        monkeypatch.setattr(page.dashboard.access, "session_of", breaks)
+        response = await page.get("/api/session")
+    assert response.status_code == 500
+    assert "defect" in response.json()["error"]
+    assert "the secret" not in response.text
+    assert "the secret of this process" in caplog.text
+    assert set(sound.headers) <= set(response.headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 
 import pytest
@@ -108,3 +109,35 @@ def test_a_refused_url_is_not_quoted_with_its_secret(url: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
         parse_url(url)
     assert SECRET[:20] not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("name", ["StringToSign", "canonicalrequestbytes"])
+def test_an_element_that_was_cut_off_is_hidden_to_the_end(name: str) -> None:
+    text = f"before <{name}>AWS4 {SECRET} and what"
+    assert redact(text) == f"before <{name}>***</{name}>"
+
+
+def test_what_follows_an_element_stays() -> None:
+    text = "<StringToSign>a</STRINGTOSIGN><Code>X</Code><AWSAccessKeyId>b</AWSAccessKeyId>!"
+    assert redact(text) == "<StringToSign>***</StringToSign><Code>X</Code><AWSAccessKeyId>***</AWSAccessKeyId>!"
+
+
+HOSTILE = {
+    "openings": "<StringToSign>" * 40_000,
+    "spaces": "<Message>" + " " * 500_000,
+    "messages": "<Message> " * 50_000,
+    "codes": "<Code> " * 70_000,
+    "a code": "<Code>" + "a" * 500_000,
+    "headers": "authorization " * 40_000,
+    "users": "://a" * 130_000,
+    "parameters": "sig=" * 130_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_an_answer_that_is_made_to_be_slow_is_not(text: str) -> None:
+    """The time is that of a text: with the square of it, or more, these take minutes, on the loop that renews a lease."""
+    began = time.process_time()
+    redact(text)
+    explain("get 'k'", GenericError(f"Server returned non-2xx status code: 403 Forbidden: {text}"), "s3://bucket")
+    assert time.process_time() - began < 5

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.cli.text import json_text, marked, printable
+from tenure.cli.text import marked
+from tenure.observe.printable import json_text, printable
 
 TEXT = st.text(st.characters(blacklist_categories=("Cs",)), max_size=40)
 

@@ -14,9 +14,10 @@ from rich.text import Text
 from tenure.cli.durations import short_time
 from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
-from tenure.cli.text import console_for_output, marked, printable, show_json
+from tenure.cli.text import console_for_output, marked, show_json
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.audit import Audit, OnProgress, TermEnd, TermSeen, audit
+from tenure.observe.printable import printable
 from tenure.store import Access
 
 _SHOWN = 20

@@ -22,11 +22,12 @@ from tenure.cli.queue_place import QueueCommand, say_no
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_change import LONGEST_WAIT
 from tenure.cli.settings import Refusal
-from tenure.cli.text import printable, show_json
+from tenure.cli.text import show_json
 from tenure.database.core import Database
 from tenure.errors import BucketMissing, ConfigError, RequestNotAnswered
 from tenure.ledger import ledger_store
 from tenure.observe.ledgers import why_nobody
+from tenure.observe.printable import printable
 from tenure.plugins.counters import Counter, EventualConsistencyPlugin, Kind, Mode, Reducer
 from tenure.plugins.counters.looking import read_counters
 from tenure.plugins.counters.numbers import Number

@@ -16,9 +16,10 @@ from tenure.cli.queue_place import QueueCommand
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_text import Line, local, show_lines
 from tenure.cli.settings import Refusal
-from tenure.cli.text import console_for_output, printable, show_json
+from tenure.cli.text import console_for_output, show_json
 from tenure.database.ids import check_id
 from tenure.errors import ConfigError
+from tenure.observe.printable import printable
 from tenure.plugins.counters import Bucket, Counter, Period, Reducer
 from tenure.plugins.counters.fields import check_path
 from tenure.plugins.counters.looking import MAX_TOP, history_of, looked, rollup_of

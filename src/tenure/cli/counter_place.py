@@ -14,7 +14,6 @@ from tenure.cli.place import located
 from tenure.cli.queue_place import say_no
 from tenure.cli.schedule_place import some_of
 from tenure.cli.settings import Refusal
-from tenure.cli.text import printable
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.layout import check_name
 from tenure.database.ids import check_id
@@ -24,6 +23,7 @@ from tenure.ledger import LedgerConfig, LedgerState, ledger_store
 from tenure.ledger.agreed import read_agreed
 from tenure.ledger.layout import INBOX_NAMES, MAX_NAME_CHARACTERS
 from tenure.observe.ledgers import names_of, why_nobody
+from tenure.observe.printable import printable
 from tenure.plugins.counters import Counter, EventualConsistencyPlugin
 from tenure.plugins.counters.agreed import SETTINGS, Agreed
 from tenure.plugins.counters.fields import check_path

@@ -21,7 +21,8 @@ from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_text import local
 from tenure.cli.schedule_times import moment_from
 from tenure.cli.settings import Refusal
-from tenure.cli.text import console_for_output, json_text, marked, printable, show_json
+from tenure.cli.text import console_for_output, marked, show_json
+from tenure.observe.printable import json_text, printable
 from tenure.plugins.counters import Counter, Period, Top
 from tenure.plugins.counters.looking import MAX_TOP, looked, top_of
 from tenure.plugins.counters.state import CountersMachine

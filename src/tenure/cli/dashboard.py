@@ -18,8 +18,9 @@ from tenure.cli.numbers import Whole
 from tenure.cli.place import placed
 from tenure.cli.running import run_until_stopped
 from tenure.cli.settings import Refusal
-from tenure.cli.text import printable, show_json
+from tenure.cli.text import show_json
 from tenure.errors import ConfigError
+from tenure.observe.printable import printable
 from tenure.store.url import parse_url
 
 if TYPE_CHECKING:

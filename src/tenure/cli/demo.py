@@ -18,13 +18,14 @@ from rich.text import Text
 from tenure.cli.dashboard import address_of, listening, serve
 from tenure.cli.running import run_until_stopped
 from tenure.cli.settings import Refusal
-from tenure.cli.text import printable, show_json
+from tenure.cli.text import show_json
 from tenure.demo.encore import THREE_MORE, play_on
 from tenure.demo.panel import can_show, showing
 from tenure.demo.place import NAMESPACE, Place, demo_place
 from tenure.demo.stage import Stage
 from tenure.demo.story import Result, WentWrong, tell
 from tenure.entropy import new_id
+from tenure.observe.printable import printable
 
 _LOOPBACK = "127.0.0.1"
 _PORT = 8321

@@ -8,9 +8,10 @@ import click
 
 from tenure.cli.durations import between
 from tenure.cli.running import run_until_stopped
-from tenure.cli.text import printable, show_json
+from tenure.cli.text import show_json
 from tenure.clock import SYSTEM_CLOCK
 from tenure.observe.handover import Verdict, ask, told
+from tenure.observe.printable import printable
 
 TIMEOUT = click.option(
     "--timeout",

@@ -18,8 +18,8 @@ import click
 
 from tenure._version import __version__
 from tenure.cli import settings
-from tenure.cli.text import printable
 from tenure.errors import ConfigError, TenureError
+from tenure.observe.printable import printable
 from tenure.store.url import redact
 
 EXIT_UNCLEAR = 2

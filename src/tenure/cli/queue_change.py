@@ -35,11 +35,12 @@ from tenure.cli.queue_place import (
 )
 from tenure.cli.running import run_until_stopped
 from tenure.cli.settings import Refusal
-from tenure.cli.text import printable, show_json
+from tenure.cli.text import show_json
 from tenure.clock import SYSTEM_CLOCK
 from tenure.database.core import Database
 from tenure.errors import ConfigError
 from tenure.observe import queue_orders
+from tenure.observe.printable import printable
 from tenure.plugins.queue import QueueSettings, S3QueuePlugin
 from tenure.plugins.queue.agreed import plain, read_agreed, write_agreed
 from tenure.plugins.queue.outgoing import options_from

@@ -8,8 +8,9 @@ from tenure.cli.numbers import Whole
 from tenure.cli.place import located
 from tenure.cli.queue_look import AS_JSON
 from tenure.cli.running import run_until_stopped
-from tenure.cli.text import printable, show_json
+from tenure.cli.text import show_json
 from tenure.observe.ledgers import READS_FROM_THE_START, Queues, folder_of, queues_at
+from tenure.observe.printable import printable
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.store import Access, open_store
 from tenure.store.url import parse_url

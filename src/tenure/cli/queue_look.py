@@ -21,12 +21,13 @@ from tenure.cli.durations import between
 from tenure.cli.numbers import Whole
 from tenure.cli.queue_place import QueueCommand, ensure_there, open_queue, queued, read_on, say_no, unread
 from tenure.cli.running import run_until_stopped
-from tenure.cli.text import console_for_output, json_text, marked, printable, show_json
+from tenure.cli.text import console_for_output, marked, show_json
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.errors import NotFound, StoreError
 from tenure.ledger import LedgerState
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.layout import INBOX_NAMES, InboxName, parse_inbox_key
+from tenure.observe.printable import json_text, printable
 from tenure.plugins.queue import DeadLetter, QueueStats
 from tenure.plugins.queue import looking as queue_looking
 from tenure.plugins.queue.records import parse_ref

@@ -11,12 +11,12 @@ import click
 
 from tenure.cli.place import URL_LEFT_OUT, UrlArgument, located
 from tenure.cli.settings import Refusal
-from tenure.cli.text import printable
 from tenure.coordinator.layout import check_name
 from tenure.errors import ConfigError
 from tenure.ledger import LedgerState, ledger_store
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
+from tenure.observe.printable import printable
 from tenure.plugins.ledgered import Onlooker
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.queue.state import QueueMachine

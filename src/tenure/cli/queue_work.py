@@ -24,7 +24,6 @@ from tenure.cli.numbers import Whole
 from tenure.cli.place import placed
 from tenure.cli.queue_place import QueueCommand, named
 from tenure.cli.settings import Refusal
-from tenure.cli.text import json_text, printable
 from tenure.cli.timing import config_from, timed
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.config import CoordinatorConfig
@@ -32,6 +31,7 @@ from tenure.coordinator.events import LeaderChanged, PluginEvent, WorkerWasRepla
 from tenure.database.core import Database
 from tenure.entropy import new_id
 from tenure.errors import ConfigError
+from tenure.observe.printable import json_text, printable
 from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, Halted
 from tenure.plugins.queue import Blocking, S3QueuePlugin
 from tenure.plugins.queue.events import LeadingBegan, MessagesDead, TicketsLapsed

@@ -19,11 +19,12 @@ from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_place import ensure_known, open_schedule, read_on, scheduled, unread
 from tenure.cli.schedule_text import lasting, local, utc, word_of
 from tenure.cli.settings import Refusal
-from tenure.cli.text import printable, show_json
+from tenure.cli.text import show_json
 from tenure.clock import SYSTEM_CLOCK
 from tenure.errors import RequestNotAnswered, RequestRefused
 from tenure.ledger import LedgerState
 from tenure.observe.ledgers import why_nobody
+from tenure.observe.printable import printable
 from tenure.observe.schedule_orders import asking
 from tenure.plugins.scheduler import OccurrenceRecord, SchedulerPlugin, State
 from tenure.plugins.scheduler.looking import job_of, record_of

@@ -13,7 +13,8 @@ from tenure.cli.queue_place import QueueCommand
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_place import ensure_known, open_schedule, read_on, scheduled, unread
 from tenure.cli.schedule_text import WORDS, Line, chosen_by, lasting, show_lines, style_of, utc, word_of
-from tenure.cli.text import console_for_output, printable, show_json
+from tenure.cli.text import console_for_output, show_json
+from tenure.observe.printable import printable
 from tenure.plugins.scheduler import OccurrenceRecord
 from tenure.plugins.scheduler.looking import history_of
 from tenure.plugins.scheduler.state import MAX_RECORDS

@@ -17,10 +17,11 @@ from tenure.cli.queue_look import AS_JSON
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_place import now_ms, open_schedule, read_on, scheduled, unread
 from tenure.cli.schedule_text import NEVER, lasting, local, style_of, utc, utc_beside, when, word_of, zone_name
-from tenure.cli.text import console_for_output, fitting_table, marked, printable, show_json
+from tenure.cli.text import console_for_output, fitting_table, marked, show_json
 from tenure.errors import ConfigError
 from tenure.ledger import LedgerState
 from tenure.observe.ledgers import why_nobody
+from tenure.observe.printable import printable
 from tenure.plugins.scheduler import JobView, OccurrenceRecord
 from tenure.plugins.scheduler.clerk import MAX_JOBS
 from tenure.plugins.scheduler.looking import job_of, machine_of, record_of, stats_of

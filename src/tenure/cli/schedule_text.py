@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tenure.cli.text import printable
 from tenure.errors import ConfigError
+from tenure.observe.printable import printable
 from tenure.plugins.scheduler import OccurrenceRecord, Outcome, State
 from tenure.plugins.scheduler.job import At, Cron, Every, Schedule
 from tenure.plugins.scheduler.schedule import zone_of

@@ -18,7 +18,8 @@ from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_place import ensure_known, now_ms, open_schedule, perhaps_scheduled, read_on, unread, wall_ms
 from tenure.cli.schedule_text import Line, lasting, local, show_lines, utc, utc_beside, when
 from tenure.cli.settings import Refusal
-from tenure.cli.text import console_for_output, printable, show_json
+from tenure.cli.text import console_for_output, show_json
+from tenure.observe.printable import printable
 from tenure.plugins.scheduler import Dst, Fire, Job, cron
 from tenure.plugins.scheduler.job import Cron, FunctionTarget
 from tenure.plugins.scheduler.looking import fires_of

@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tenure.cli.durations import short_time
-from tenure.cli.text import marked, printable
+from tenure.cli.text import marked
 from tenure.clock import Reading
 from tenure.coordinator.reading import WorkerStatus
+from tenure.observe.printable import printable
 from tenure.observe.view import Change, Kind, Phase, View
 
 _TITLE, _LEADER, _FOOTER = 1, 6, 1

@@ -16,7 +16,7 @@ from rich.table import Table
 from tenure.cli.durations import short_time
 from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
-from tenure.cli.text import console_for_output, fitting_table, marked, printable, show_json
+from tenure.cli.text import console_for_output, fitting_table, marked, show_json
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.layout import worker_key
 from tenure.coordinator.reading import (
@@ -31,6 +31,7 @@ from tenure.coordinator.reading import (
     with_ranks,
 )
 from tenure.election.records import State
+from tenure.observe.printable import printable
 from tenure.store import Access, Store
 
 _LOOKS_PER_LEASE = 30

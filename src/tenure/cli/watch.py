@@ -18,8 +18,8 @@ from tenure.cli.durations import between
 from tenure.cli.place import open_namespace, placed
 from tenure.cli.running import run_until_stopped
 from tenure.cli.screen import Footing, draw, is_drawable
-from tenure.cli.text import json_text, printable
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.observe.printable import json_text, printable
 from tenure.observe.view import Change
 from tenure.observe.watcher import Watcher
 from tenure.store import Access

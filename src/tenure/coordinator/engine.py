@@ -871,7 +871,8 @@ class Engine:
         self._announced = (leader, epoch)
         if (leader or previous) != self._who.worker_id:  # our own terms are told of anyway
             facts = self._facts("leader-changed", leader=leader, previous=previous)
-            _log.info("%s leads %r, as seen here, epoch %d", leader or "nobody", self._namespace, epoch, extra=facts)
+            who = "nobody" if leader is None else repr(leader)  # from the bucket: it may hold a line of its own
+            _log.info("%s leads %r, as seen here, epoch %d", who, self._namespace, epoch, extra=facts)
         self._bus.emit(LeaderChanged(self._namespace, previous, leader, epoch))
         self._signal()
         if leader is None:

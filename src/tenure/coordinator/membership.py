@@ -329,7 +329,7 @@ class Roster:
         if not self._told_too_many:
             self._told_too_many = True
             _log.warning(
-                "over %s records lie among the workers: those behind %s are not seen; remove what other programs wrote",
+                "over %s records lie among the workers: those behind %r are not seen; remove what other programs wrote",
                 f"{MAX_LISTED:,}",
                 max(entries, default=WORKER_NAMES.first),
             )

@@ -246,11 +246,6 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return json_response({"error": sentence or str(error.detail)}, error.status_code, dict(error.headers or {}))
 
 
-async def _defect(request: Request, error: Exception) -> Response:
-    _log.error("a defect of tenure: %s could not be answered", request.url.path, exc_info=error)
-    return json_response({"error": "this is a defect of tenure: see the log of the dashboard"}, 500)
-
-
 def build(
     url: str,
     namespace: str = "default",
@@ -279,7 +274,7 @@ def build(
     app = Starlette(
         routes=dashboard.routes(),
         middleware=[Middleware(Guard, access=access)],
-        exception_handlers={Refused: _refused, HTTPException: _http_error, Exception: _defect},
+        exception_handlers={Refused: _refused, HTTPException: _http_error},
         lifespan=dashboard.lifespan,
     )
     app.state.dashboard = dashboard

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenure.dashboard.access import Access
 from tenure.dashboard.refusal import Refused
 
+_log = logging.getLogger("tenure.dashboard")
+_DEFECT = "this is a defect of tenure: see the log of the dashboard"
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -46,8 +50,12 @@ class Guard:
         # Routers change the scope on the way: what is asked for is told before.
         kept = "no-cache" if route_of(scope).startswith("/static/") else "no-store"
 
+        has_begun = False
+
         async def guarded(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
@@ -57,8 +65,15 @@ class Guard:
         refused = self._refusal(scope)
         if refused is not None:
             await refused.response()(scope, receive, guarded)
-        else:
+            return
+        try:
             await self._app(scope, receive, guarded)
+        except Exception:
+            if has_begun:
+                raise
+            _log.exception("a defect of tenure: %r could not be answered", scope["path"][:200])
+            # Here, since whatever stands before this would answer without the headers.
+            await Refused(500, _DEFECT).response()(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Refused | None:
         if route_of(scope) == OPEN_TO_ALL:

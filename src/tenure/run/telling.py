@@ -1,6 +1,6 @@
 """What a run says of itself: a line on standard error for each thing that happens, for people or as JSON.
 
-Standard output is the program's.
+Standard output is the program's. Who leads elsewhere is told as the bucket has it, so every line is made printable.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tenure.clock import Clock
+from tenure.observe.printable import json_text, printable
 
 Write = Callable[[str], None]
 
@@ -37,9 +38,9 @@ class Teller:
         if self._voice is Voice.JSON:
             # Seconds since 1970 by this host's wall clock: for people, and never compared.
             said = {"event": event, "at": round(self._clock.read().wall_ns / 1e9, 3), "message": sentence, **facts}
-            self._write(msgspec.json.encode(said, enc_hook=str).decode())
+            self._write(json_text(msgspec.to_builtins(said, enc_hook=str), indent=None))
         elif wrong or self._voice is Voice.LINES:
-            self._write(f"tenure run: {sentence}")
+            self._write(f"tenure run: {printable(sentence)}")
 
 
 def to_standard_error(line: str) -> None:

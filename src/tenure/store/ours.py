@@ -62,7 +62,7 @@ class Strangers:
         if not self._told:
             self._told = True
             _log.warning(
-                "%s and at least %s other objects in %s are not tenure's, and are passed over: move them away",
+                "%r and at least %s other objects in %r are not tenure's, and are passed over: move them away",
                 next(iter(self.met)),
                 f"{PASSED - 1:,}",
                 where,

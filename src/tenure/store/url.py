@@ -46,7 +46,7 @@ _SECRET_PARAMETER = re.compile(
     r"access_key_id|secret_access_key|session_token|account_key|sas_token|bearer_token|token|password|secret)"
     r"(=|%3D)[^&\s\"'<>,;)]+"
 )
-_SECRET_ELEMENT = re.compile(r"(?is)<(AWSAccessKeyId|SignatureProvided|StringToSign\w*|CanonicalRequest\w*)>.*?</\1>")
+_SECRET_ELEMENT = re.compile(r"(?i)<(AWSAccessKeyId|SignatureProvided|StringToSign\w*|CanonicalRequest\w*)>")
 _AUTHORIZATION = re.compile(r"(?i)(authorization\"?\s*[:=]\s*)[^\n]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@\s?#]+@")
 
@@ -139,9 +139,23 @@ def check_endpoint(name: str, endpoint: str) -> str:
 def redact(text: str) -> str:
     """`text` without what may be a secret in it."""
     text = _SECRET_PARAMETER.sub(lambda found: f"{found[1]}{found[2]}{_HIDDEN}", text)
-    text = _SECRET_ELEMENT.sub(lambda found: f"<{found[1]}>{_HIDDEN}</{found[1]}>", text)
+    text = _without_elements(text)
     text = _AUTHORIZATION.sub(lambda found: found[1] + _HIDDEN, text)
     return _USER_INFO.sub(f"{_HIDDEN}@", text)
+
+
+def _without_elements(text: str) -> str:
+    """An element that does not end was cut off, and is hidden to the end. By `find`, since an expression that looks for
+    both ends takes the square of the time of a text that is full of beginnings."""
+    lowered, kept, at = text.lower(), [], 0
+    while found := _SECRET_ELEMENT.search(text, at):
+        closing = f"</{found[1]}>"
+        end = lowered.find(closing.lower(), found.end())
+        kept += [text[at : found.end()], _HIDDEN, closing]
+        if end < 0:
+            return "".join(kept)
+        at = end + len(closing)
+    return "".join(kept) + text[at:]
 
 
 def _options(scheme: str, query: str) -> dict[str, str]:

@@ -6,6 +6,11 @@ import msgspec
 
 from tenure.plugins.queue.wire import Piece
 
+MAX_SEGMENT_MESSAGES = 2**20
+"""More than a leader can put into one: each takes two bytes of an inbox object, and a segment has about a megabyte."""
+MAX_TICKET_MESSAGES = 100_000
+"""Fifty times as many as a leader gives out together. Whoever reads a ticket has something to do for each of them."""
+
 
 class Run(msgspec.Struct, array_like=True, gc=False):
     """Messages `low` up to before `high` of a segment."""
@@ -33,6 +38,13 @@ class Run(msgspec.Struct, array_like=True, gc=False):
     def part(self, low: int, high: int) -> Run:
         return msgspec.structs.replace(self, low=low, high=high)
 
+    def check(self) -> int:
+        """How many they are. Raises `ValueError` if no segment can hold these: a number in a log costs whoever wrote
+        it nothing, and whoever reads it as much as it says."""
+        if not 0 <= self.low <= self.high <= MAX_SEGMENT_MESSAGES:
+            raise ValueError(f"there are no messages {self.low} to {self.high} in a segment")
+        return self.high - self.low
+
 
 class Ticket(msgspec.Struct, array_like=True):
     """Messages that one worker may handle until the deadline."""
@@ -46,6 +58,10 @@ class Ticket(msgspec.Struct, array_like=True):
     runs: list[Run]
     extended: int = 0
     """The entry that set its deadline last, if that was not the one that published it."""
+
+    def __post_init__(self) -> None:
+        if (count := sum([run.check() for run in self.runs])) > MAX_TICKET_MESSAGES:
+            raise ValueError(f"a ticket of {count:,} messages: none has over {MAX_TICKET_MESSAGES:,}")
 
     @property
     def count(self) -> int:
@@ -151,6 +167,10 @@ class Dead(msgspec.Struct, array_like=True):
     reason: str
     at_ms: int
     history: list[Note]
+
+    def __post_init__(self) -> None:
+        if self.run.check() != 1:
+            raise ValueError(f"a dead letter of {self.run.count:,} messages: each is one")
 
 
 class Worker(msgspec.Struct):

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from tenure.ledger import Stamp
+from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.plugins.queue import image
 from tenure.plugins.queue.keyqueue import KeyQueue, Offer
 from tenure.plugins.queue.records import (
+    MAX_SEGMENT_MESSAGES,
     Control,
     Dead,
     Joined,
@@ -38,6 +40,8 @@ NO_REPORT = "no report came"
 _STALE_OFFERS = 1000
 MAX_DEDUP = 1_000_000
 """Keys that are remembered; the oldest are forgotten early above this."""
+MAX_ARRIVED = MAX_INBOX_BYTES // 2
+"""Messages that one entry can bring: a leader folds that many bytes at a time, and each takes two."""
 MARK_EVERY_MS = 10_000
 RATES_OVER_MS = 60_000
 _MARKS = 2 + RATES_OVER_MS // MARK_EVERY_MS
@@ -143,7 +147,8 @@ class QueueMachine:
         self.totals.enqueued += count
         self.totals.purged += count
 
-    def arrive(self, segments: dict[str, int], runs: Iterable[Run], dedup: dict[str, int], duplicates: int) -> None:
+    def arrive(self, segments: dict[str, int], runs: Sequence[Run], dedup: dict[str, int], duplicates: int) -> None:
+        _check_arrivals(segments, runs)
         for segment, count in segments.items():
             self.segments[segment] = count
             self.totals.enqueued += count
@@ -514,9 +519,12 @@ class QueueMachine:
             self._drop_if_empty(run.key)
 
     def _settle_for_good(self, run: Run) -> None:
-        if self.history:
+        if run.count <= len(self.history):
             for index in range(run.low, run.high):
                 self.history.pop((run.segment, index), None)
+        else:
+            for ref in [ref for ref in self.history if ref[0] == run.segment and run.low <= ref[1] < run.high]:
+                del self.history[ref]
         if run.key:
             self._drop_if_empty(run.key)
         self._spend(run.segment, run.count)
@@ -577,9 +585,22 @@ class QueueMachine:
             for run in ticket.runs:
                 if run.key:
                     self._queue_of(run.key).in_flight += run.count
+        for run in (*contents.waiting, *contents.delayed):
+            if run.check() > 1 and run.key:
+                raise ValueError(f"{run.count:,} messages of an ordering key together: each has a place of its own")
         for run in contents.waiting:
             self._make_ready(run)
             if run.key and run.due_ms:
                 self._remind(run.key, self.keys[run.key], run.due_ms)
         for run in contents.delayed:
             self._delay(run)
+
+
+def _check_arrivals(segments: dict[str, int], runs: Sequence[Run]) -> None:
+    """Each segment has as many messages as its runs, and all together no more than an entry can bring."""
+    left = dict(segments)
+    for run in runs:
+        left[run.segment] = left.get(run.segment, 0) - run.check()
+    largest, total = max(segments.values(), default=0), sum(segments.values())
+    if any(left.values()) or largest > MAX_SEGMENT_MESSAGES or total > MAX_ARRIVED:
+        raise ValueError(f"{total:,} messages in {len(segments):,} segments: their runs, or these numbers, cannot be")

@@ -48,7 +48,7 @@ class DueListing:
         if key not in self._foreign and len(self._foreign) < _NAMED:
             self._foreign.add(key)
             more = "; there may be more" if len(self._foreign) == _NAMED else ""
-            _log.warning("%s lies in the index, and no writer of ours gives such a name: move it away%s", key, more)
+            _log.warning("%r lies in the index, and no writer of ours gives such a name: move it away%s", key, more)
 
 
 def in_parts(page: Sequence[Listed]) -> Iterator[Sequence[Listed]]:

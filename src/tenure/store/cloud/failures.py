@@ -34,11 +34,13 @@ _CLOCK = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
 _THROTTLED_CODES = frozenset({"SlowDown", "ServerBusy", "TooManyRequests", "RequestLimitExceeded"})
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>\s*([\w.]+)\s*</Code>")
-_MESSAGE = re.compile(r"<Message>\s*(.*?)\s*</Message>", re.DOTALL)
+_MESSAGE = re.compile(r"<Message>([^<]*)")
 _METADATA_SERVICE = re.compile(
     r"169\.254\.169\.254|169\.254\.170\.2|fd00:ec2|metadata\.google|latest/api/token|latest/meta-data|/identity/oauth2"
 )
 _CREDENTIAL_PROVIDER = re.compile(r"External \w+ credential provider: (.*)")
+_LONGEST = 16_384
+"""Characters of what a server said that are looked at: whoever answers may say as much as he likes."""
 _MOVED = frozenset({301, 307, 308, 400})
 
 
@@ -51,7 +53,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def read(error: BaseException) -> Failure:
-    text = str(error).partition("\n\nDebug source:")[0]
+    text = str(error).partition("\n\nDebug source:")[0][:_LONGEST]
     status = _STATUS.search(text)
     code = _CODE.search(text)
     return Failure(int(status[1]) if status else None, code[1] if code else None, redact(text))
@@ -108,7 +110,7 @@ def _said(failure: Failure) -> str:
     words = [
         str(failure.status or ""),
         failure.code or "",
-        (message[1].splitlines() or [""])[0][:200] if message else "",
+        (message[1].strip().splitlines() or [""])[0][:200] if message else "",
     ]
     return " ".join(filter(None, words)) or "an error without a code"
 

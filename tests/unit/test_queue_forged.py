@@ -1,0 +1,107 @@
+"""Numbers in the log of a queue that no leader writes. Whoever can write the bucket writes them for nothing; a reader
+that believed them would be busy with them, or out of memory. They are refused, and cost no more than their text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenure.ledger import Stamp
+from tenure.plugins.queue import image
+from tenure.plugins.queue.records import (
+    MAX_SEGMENT_MESSAGES,
+    MAX_TICKET_MESSAGES,
+    Published,
+    Run,
+    Settled,
+    Ticket,
+    Totals,
+    Work,
+)
+from tenure.plugins.queue.state import MAX_ARRIVED, QueueMachine
+
+HUGE = 2**60
+MANY = MAX_SEGMENT_MESSAGES
+STAMP = Stamp(seq=1, epoch=1, time_ms=1_000, doubt_ms=0)
+
+
+def entry(**events: Any) -> bytes:
+    return msgspec.json.encode(events)
+
+
+def run(low: int, high: int, key: str = "", segment: str = "s") -> list[Any]:
+    return [segment, low, high, 0, 0, 0, 1, key]
+
+
+FORGED = {
+    "a run without end": entry(segments={"s": HUGE}, arrived=[run(0, HUGE, "k")]),
+    "of a segment that is not named": entry(arrived=[run(0, 1000, "k")]),
+    "more than its segment has": entry(segments={"s": 1}, arrived=[run(0, 2, "k")]),
+    "fewer than its segment has": entry(segments={"s": 3}, arrived=[run(0, 2)]),
+    "the same ones again and again": entry(segments={"s": MANY}, arrived=[run(0, MANY, "k")] * 50),
+    "more segments than fit into an entry": entry(
+        segments={f"s{number}": MANY for number in range(50)},
+        arrived=[run(0, MANY, "k", f"s{number}") for number in range(50)],
+    ),
+    "backwards": entry(segments={"s": 1}, arrived=[run(5, 2), run(0, 4)]),
+    "below zero": entry(segments={"s": 2}, arrived=[run(-1, 1)]),
+    "a ticket without end": entry(tickets=[["t", "w", 1, 5, 5, [run(0, HUGE)]]]),
+    "a ticket of many": entry(tickets=[["t", "w", 1, 5, 5, [run(0, MANY)] * 1000]]),
+}
+
+
+@pytest.mark.parametrize("events", FORGED.values(), ids=FORGED.keys())
+def test_an_entry_that_cannot_be_is_refused(events: bytes) -> None:
+    machine = QueueMachine()
+    with pytest.raises((ValueError, msgspec.ValidationError)):
+        machine.apply(events, STAMP)
+    assert not machine.keys
+    assert not machine.tickets
+
+
+@pytest.mark.parametrize("name", ["a ticket without end", "a ticket of many"])
+def test_a_worker_refuses_it_as_well(name: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(FORGED[name], type=Published)
+
+
+SNAPSHOTS = {
+    "a key's messages together": {"waiting": [run(0, MANY, "k")]},
+    "a key's messages together, later": {"delayed": [run(0, MANY, "k")]},
+    "a run without end": {"waiting": [run(0, HUGE)]},
+    "a dead letter of many": {"dead": [[run(0, 2), "", 0, []]]},
+    "a ticket of many": {"tickets": [["t", "w", 1, 5, 5, [run(0, MAX_TICKET_MESSAGES + 1)]]]},
+}
+
+
+@pytest.mark.parametrize("contents", SNAPSHOTS.values(), ids=SNAPSHOTS.keys())
+def test_a_snapshot_that_cannot_be_is_refused(contents: dict[str, Any]) -> None:
+    frame = image.Frame(False, 1, 0, Totals(), [], {field: len(rows) for field, rows in contents.items()})
+    with pytest.raises((ValueError, msgspec.ValidationError)):
+        QueueMachine().restore([msgspec.json.encode(frame), msgspec.json.encode(contents)])
+
+
+def test_the_most_that_can_be_is_taken() -> None:
+    """Of what no ordering key sets apart, a run is one thing, however long it is."""
+    machine = QueueMachine()
+    segments = {f"s{number}": MANY for number in range(MAX_ARRIVED // MANY)}
+    runs = [Run(segment, 0, MANY, 0) for segment in segments]
+    machine.enact(Work(segments=segments, arrived=runs), STAMP)
+    assert machine.ready_count == MAX_ARRIVED
+
+
+def test_what_is_settled_costs_no_more_than_is_remembered() -> None:
+    """A purge of millions, of which a few had failed: each of these is forgotten, and the others are not looked for."""
+    machine = QueueMachine()
+    machine.enact(Work(segments={"s": MANY, "other": 1}, arrived=[Run("s", 0, MANY, 0), Run("other", 0, 1, 0)]), STAMP)
+    machine.publish([Ticket("t", "w", 1, 5, 5, [Run("s", 0, 2, 0)])])
+    machine.settle(Settled("t", lapsed=True), STAMP)
+    machine.history["other", 0] = []
+    assert len(machine.history) == 3
+    for waiting in list(machine.ready.values()):
+        for each in waiting:
+            if each.segment == "s":
+                machine._settle_for_good(each)
+    assert list(machine.history) == [("other", 0)]
