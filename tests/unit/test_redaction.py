@@ -136,7 +136,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_an_answer_that_is_made_to_be_slow_is_not(text: str) -> None:
-    """The time is that of a text: with the square of it, or more, these take minutes, on the loop that renews a lease."""
+    """With the square of their length, or more, these take minutes: on the loop that renews a lease."""
     began = time.process_time()
     redact(text)
     explain("get 'k'", GenericError(f"Server returned non-2xx status code: 403 Forbidden: {text}"), "s3://bucket")
