@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tenure.coordinator.config import CoordinatorConfig
+from tenure.testing.cluster import SimulatedCluster
+from tenure.testing.world import World
 from tests.simulated.fleet import QUICK, Fleet
 
 LONGEST = QUICK.longest_lease_seconds
@@ -173,6 +175,47 @@ class TestDamage:
             DAMAGE["deleted"](fleet)
             node = fleet.join("b", **_timing(CoordinatorConfig.fast()))
             assert 240 < fleet.until(lambda: node.leads, within=300) < 260
+
+    @pytest.mark.req("EL-15", "EL-20")
+    @pytest.mark.parametrize("lost", ["removed", "damaged"])
+    def test_who_was_allowed_a_longer_lease_is_waited_for_though_nobody_knows_of_it_any_more(self, lost: str) -> None:
+        """metadata.json is founded anew by one with a short lease, who calls a longer one damaged. Its holder leads on
+        for as long as its own lease says, and is not told of any of this."""
+
+        def settings(number: int) -> dict[str, Any]:
+            leases: list[dict[str, Any]] = [
+                {"lease_timeout": 15.0, "heartbeat_interval": 5.0},
+                {"lease_timeout": 60.0, "heartbeat_interval": 20.0, "worker_timeout": 120.0},
+                {"lease_timeout": 3.0, "heartbeat_interval": 1.0, "heartbeat_jitter": 0.2, "takeover_delay": 0.3},
+            ]
+            return leases[number] | {"membership": False}
+
+        with World(1) as world:
+            cluster = SimulatedCluster(world, 3, CoordinatorConfig(startup_jitter_max=0), settings=settings)
+            founder, slow, quick = (cluster.workers[name] for name in "abc")
+            founder.start()
+            world.run_until(10)
+            slow.start()
+            world.run_until(30)
+            metadata = cluster.key("metadata.json")
+            if lost == "removed":
+                cluster.bucket.remove(metadata)
+            else:
+                cluster.bucket.corrupt(metadata, b"\x00")
+            quick.start()
+            world.run_until(60)
+            quick.healthy = False
+            world.run_until(75)
+            founder.crash()
+            world.run_until(200)
+            assert cluster.leaders() == ["b"]
+            quick.healthy = True
+            while world.now < 500:
+                world.run_until(world.now + 0.5)
+                assert cluster.leaders() in ([], ["b"]), f"at {world.now:g} s"
+            slow.crash()
+            world.run_until(700)
+            assert cluster.leaders() == ["c"]
 
 
 def _timing(config: CoordinatorConfig) -> dict[str, Any]:

@@ -11,6 +11,9 @@ import pytest
 
 from tenure.coordinator.config import CircuitBreakerConfig, ContentionConfig
 from tenure.coordinator.metrics import CoordinatorMetrics
+from tenure.errors import AccessDenied
+from tenure.store import Outcome, Unknown
+from tenure.testing.bucket import SimulatedStore
 from tests.simulated.fleet import QUICK, Fleet, Node
 
 OUTAGE = 75.0
@@ -330,3 +333,55 @@ def _allocated(nodes: list[Node]) -> int:
     # Not the layers below: what they made is also what lies in the simulated bucket, where every term is kept.
     filters = [tracemalloc.Filter(True, "*/tenure/coordinator/*")]
     return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(filters).traces)
+
+
+class TestAStoreThatIsReadAndTakesNoWrites:
+    """A permission that was taken away, a full disk, a quota: reading back works, and says that nothing has landed."""
+
+    DENIED = "the bucket denies it: allow this identity to put"
+
+    @staticmethod
+    def deny(monkeypatch: pytest.MonkeyPatch) -> None:
+        async def refuse(self: SimulatedStore, *given: object) -> Outcome:
+            await self._host.clock.sleep(0.05)
+            return Unknown(AccessDenied(TestAStoreThatIsReadAndTakesNoWrites.DENIED))
+
+        monkeypatch.setattr(SimulatedStore, "create", refuse)
+        monkeypatch.setattr(SimulatedStore, "replace", refuse)
+
+    @pytest.mark.req("CB-1", "MT-1")
+    @pytest.mark.parametrize("membership", [True, False])
+    def test_it_is_told_why_the_lease_was_lost_and_is_not_to_be_had(
+        self, membership: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with Fleet(config=QUICK.replace(membership=membership)) as fleet:
+            fleet.join("a")
+            fleet.join("b")
+            leader = fleet.lead()
+            fleet.run(10)
+            before = leader.service.get_metrics()
+            self.deny(monkeypatch)
+            fleet.run(5 * QUICK.lease_timeout)
+            assert not leader.leads
+            metrics = leader.service.get_metrics()
+            assert metrics.store_errors > before.store_errors
+            assert metrics.last_error == self.DENIED
+            lost = [record for record in caplog.records if "was not renewed in time" in record.getMessage()]
+            assert [self.DENIED in record.getMessage() for record in lost] == [True]
+            assert lost[0].levelname == "WARNING"
+            stuck = [record for record in caplog.records if "cannot take the lease" in record.getMessage()]
+            assert stuck, "and why nobody follows"
+            assert len(stuck) <= 2, "each says it once"
+            if membership:
+                assert leader.named("circuitBreaker:open")
+
+    def test_it_goes_on_when_writes_are_taken_again(self) -> None:
+        with Fleet() as fleet, pytest.MonkeyPatch.context() as patch:
+            fleet.join("a")
+            fleet.join("b")
+            fleet.lead()
+            self.deny(patch)
+            fleet.run(5 * QUICK.lease_timeout)
+            assert fleet.leader is None
+            patch.undo()
+            fleet.lead()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tenure import Database
-from tenure.errors import ConfigConflict
-from tenure.ledger import LedgerConfig, agreed_ledger, ledger_store
+from tenure import CoordinatorConfig, Database
+from tenure.errors import ConfigConflict, ConfigError
+from tenure.ledger import LedgerConfig, agreed_ledger, ledger_of_onlooker, ledger_store
 from tenure.ledger.agreed import LEDGER
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.scheduler.queues import Queues
@@ -18,7 +20,11 @@ SHORT = LedgerConfig(retention=90.0, send_timeout=5.0, give_up_after=15.0)
 
 
 async def agreed(store: MemoryStore, config: LedgerConfig, *, is_given: bool) -> LedgerConfig:
-    return await agreed_ledger(store, config, is_given=is_given, what="the queue 'jobs'", draw_id=draw_id)
+    return await agreed_ledger(store, config, is_given=is_given, reads=True, what="the queue 'jobs'", draw_id=draw_id)
+
+
+async def sending(store: MemoryStore) -> LedgerConfig:
+    return await agreed_ledger(store, LedgerConfig(), is_given=False, what="the queue 'jobs'", draw_id=draw_id)
 
 
 @pytest.mark.req("SQ-1")
@@ -65,3 +71,56 @@ async def test_a_schedule_sends_to_a_queue_as_that_queue_remembers() -> None:
         await worker.stop()
         stored = await ledger_store(db.store, "s3-queue", "jobs").get(LEDGER)
         assert b'"retentionMs":90000' in stored.body  # type: ignore[union-attr]
+
+
+class TestHowLongEntriesAreKept:
+    """One that believed in a longer time than whoever trims would take a trimmed log for one that has ended."""
+
+    QUICK = LedgerConfig(trim_delay=8.0)
+
+    async def test_who_was_told_nothing_takes_what_the_others_have(self) -> None:
+        store = MemoryStore()
+        assert await agreed(store, self.QUICK, is_given=True) == self.QUICK
+        assert (await agreed(store, LedgerConfig(), is_given=False)).trim_delay == 8.0
+        assert (await sending(store)).trim_delay == 8.0
+        assert (await ledger_of_onlooker(store)).trim_delay == 8.0
+
+    async def test_who_was_told_something_else_is_refused(self) -> None:
+        store = MemoryStore()
+        await agreed(store, LedgerConfig(), is_given=False)
+        with pytest.raises(ConfigConflict, match=r"trim_delay is 8 s here, and 120 s where the queue 'jobs' was used"):
+            await agreed(store, self.QUICK, is_given=True)
+
+    async def test_who_only_sends_has_no_say(self) -> None:
+        store = MemoryStore()
+        assert (await sending(store)).trim_delay < 1, "nobody has said anything, so nothing is relied upon"
+        assert (await ledger_of_onlooker(store)).trim_delay < 1
+        assert await agreed(store, self.QUICK, is_given=True) == self.QUICK
+        assert (await ledger_of_onlooker(store)).trim_delay == 8.0
+
+    async def test_a_ledger_of_an_older_tenure_is_told_once(self) -> None:
+        store = MemoryStore()
+        await store.put(LEDGER, b'{"tenure":"ledger","writeId":"w","schemaVersion":1,"retentionMs":3600000}')
+        both = await asyncio.gather(
+            agreed(store, self.QUICK, is_given=False), agreed(store, LedgerConfig(), is_given=False)
+        )
+        assert len({each.trim_delay for each in both}) == 1
+
+    @pytest.mark.parametrize("body", [b"{", b'{"tenure":"ledger","writeId":"w","schemaVersion":99}'])
+    async def test_an_onlooker_does_without_what_it_cannot_read(self, body: bytes) -> None:
+        store = MemoryStore()
+        assert (await ledger_of_onlooker(store)).trim_delay < 1
+        await store.put(LEDGER, body)
+        assert (await ledger_of_onlooker(store)).trim_delay < 1
+
+    async def test_by_default_it_is_two_of_the_longest_leases_of_the_namespace(self) -> None:
+        async with Database("memory://") as db:
+            config = CoordinatorConfig.for_lease(100.0, startup_jitter_max=0)
+            queue = await db.use_plugin(S3QueuePlugin("jobs", config=config))
+            assert queue._ledger.trim_delay == 2 * config.longest_lease_seconds == 800.0
+            assert (await ledger_of_onlooker(ledger_store(db.store, "s3-queue", "jobs"))).trim_delay == 800.0
+
+    async def test_one_that_is_shorter_than_two_leases_is_refused_before_anybody_leads(self) -> None:
+        async with Database("memory://") as db:
+            with pytest.raises(ConfigError, match=r"trim_delay of the queue 'jobs' is 8 s, and the lease 15 s"):
+                await db.use_plugin(S3QueuePlugin("jobs", ledger=self.QUICK))

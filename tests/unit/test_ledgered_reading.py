@@ -11,7 +11,9 @@ from tenure.election.records import encode
 from tenure.errors import LedgerDamaged, StoreUnavailable
 from tenure.ledger import LedgerConfig, LedgerState, LogEntry
 from tenure.ledger.layout import log_key
+from tenure.ledger.log import log_end
 from tenure.plugins.ledgered import Following, LedgerView, look_up
+from tenure.plugins.ledgered import view as view_module
 from tenure.store import NotModified, Stored, Version
 from tenure.store.memory import MemoryStore
 from tests.unit.ledgers import QUICK, Ledger, Notes, Time, settle_tasks
@@ -163,6 +165,48 @@ async def test_what_was_condensed_and_trimmed_is_looked_up() -> None:
     state = LedgerState(Notes())
     await look_up(ledger.store, state)
     assert state.machine.texts == [f"note {number}" for number in range(1, 13)]  # type: ignore[attr-defined]
+
+
+async def test_what_is_trimmed_while_it_is_read_is_not_taken_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that stands still between a listing of the log and what it reads by it. It must not come to believe
+    that a log which was trimmed from there on ends there: it would do so for ever, since nothing is ever found."""
+    ledger = Ledger(snapshot_every=20)
+    await ledger.lead()
+    view = LedgerView(ledger.store, Notes, config=QUICK, clock=ledger.time)
+    await view.refresh()
+    for number in range(1, 81):
+        await ledger.put("p", number, f"note {number}")
+        await ledger.tick()
+        await settle_tasks()
+    assert len(await ledger.store.keys("snapshots/")) > 2
+
+    async def listed_and_stood_still(store: Any) -> int:
+        end = await log_end(store)
+        ledger.time.seconds += 0.9 * QUICK.trusted_for
+        await ledger.store.delete(*(log_key(seq) for seq in range(1, 61)))
+        return end
+
+    monkeypatch.setattr(view_module, "log_end", listed_and_stood_still)
+    for _ in range(3):
+        state = await view.refresh()
+        assert state.machine.texts == [f"note {number}" for number in range(1, 81)]  # type: ignore[attr-defined]
+        ledger.time.seconds += 0.5 * QUICK.trusted_for
+    monkeypatch.undo()
+    state = await view.refresh(until=state.seq)
+    assert state.seq > 80
+
+
+async def test_an_entry_that_is_known_to_be_there_and_is_not_was_trimmed() -> None:
+    ledger = Ledger(snapshot_every=5)
+    await ledger.lead()
+    view = LedgerView(ledger.store, Notes, config=QUICK, clock=ledger.time)
+    await view.refresh()
+    for number in range(1, 13):
+        await ledger.put("p", number, f"note {number}")
+        await ledger.tick()
+        await settle_tasks()
+    await ledger.store.delete(*(log_key(seq) for seq in range(1, 6)))
+    assert (await view.refresh(until=9)).seq >= 9
 
 
 # Reading along

@@ -227,7 +227,8 @@ async def test_a_registration_that_failed_is_tried_under_the_same_ordinal(scene:
         await beat(ada)
     assert ada.registered is None
     scene.store.fates = ["lost"] * 3
-    await beat(ada)  # tried so often and no more: the next heartbeat tries again
+    with pytest.raises(StoreUnavailable, match="lost"):
+        await beat(ada)  # tried so often and no more: the next heartbeat tries again
     assert ada.registered is None
     await beat(ada)
     assert ada.registered is not None

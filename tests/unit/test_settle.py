@@ -276,7 +276,7 @@ async def test_a_store_that_takes_nothing_leaves_it_pending() -> None:
     old = await store.put("k", b"old")
     settled = await write(store, old)
     assert isinstance(settled.outcome, Unknown)
-    assert "has not landed, and may still land" in str(settled.outcome.error)
+    assert settled.outcome.error is settled.attempt.trouble, "what it said to the write"
     assert settled.stored == await store.get("k")
     assert len(store.sent) == 5
 
@@ -414,3 +414,21 @@ async def test_an_attempt_that_was_handed_in_keeps_every_id_and_answer() -> None
     assert attempt.ids == ["w1", "w2", "w3"]
     assert [type(answer) for answer in attempt.answers] == [Unknown, Unknown, Applied]
     assert Attempt("k", None).ids == []  # no list is shared between attempts
+
+
+@pytest.mark.parametrize("exists", [False, True])
+async def test_a_store_that_says_why_it_takes_nothing_is_quoted(exists: bool) -> None:
+    """Reading back shows that nothing is there. Why that is, the answer to the write had said."""
+
+    class Full(MemoryStore):
+        async def create(self, key: str, body: bytes) -> Outcome:
+            return Unknown(StoreUnavailable("no space left: free some"))
+
+        async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
+            return Unknown(StoreUnavailable("no space left: free some"))
+
+    store = Full()
+    version = await store.put("k", b"before") if exists else None
+    settled = await commit(store, Attempt("k", version), str.encode, write_ids=lambda body: [], clock=Pauses())
+    assert isinstance(settled.outcome, Unknown)
+    assert str(settled.outcome.error) == "no space left: free some"

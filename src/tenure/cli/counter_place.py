@@ -19,7 +19,7 @@ from tenure.coordinator.layout import check_name
 from tenure.database.ids import check_id
 from tenure.database.resource import Resource
 from tenure.errors import ConfigError
-from tenure.ledger import LedgerConfig, LedgerState, ledger_store
+from tenure.ledger import LedgerConfig, LedgerState, ledger_of_onlooker, ledger_store
 from tenure.ledger.agreed import read_agreed
 from tenure.ledger.layout import INBOX_NAMES, MAX_NAME_CHARACTERS
 from tenure.observe.ledgers import names_of, why_nobody
@@ -77,7 +77,9 @@ def _machine() -> CountersMachine:
 class Counters:
     """Those of one resource, as anybody sees them who can read the bucket."""
 
-    def __init__(self, url: str, resource: str, name: str, store: Store, agreed: Agreed | None) -> None:
+    def __init__(
+        self, url: str, resource: str, name: str, store: Store, agreed: Agreed | None, ledger: LedgerConfig
+    ) -> None:
         self.url = url
         self.resource = resource
         self.name = name
@@ -85,7 +87,7 @@ class Counters:
         """The ledger's own."""
         self.agreed = agreed
         self.records: Resource[Any] = Resource(store, resource)
-        self.view = LedgerView(self.store, _machine, config=LedgerConfig(), clock=SYSTEM_CLOCK)
+        self.view = LedgerView(self.store, _machine, config=ledger, clock=SYSTEM_CLOCK)
 
     @property
     def zone(self) -> ZoneInfo:
@@ -143,7 +145,8 @@ async def learned(url: str, resource: str, name: str | None) -> Counters:
 async def _read(url: str, resource: str, name: str, store: Store) -> Counters:
     own = ledger_store(store, EventualConsistencyPlugin.slug, name)
     found = await read_agreed(own, SETTINGS, Agreed, f"the counters of {name!r}")
-    return Counters(url, resource, name, store, found[0] if found is not None else None)
+    agreed, ledger = found[0] if found is not None else None, await ledger_of_onlooker(own)
+    return Counters(url, resource, name, store, agreed, ledger)
 
 
 def tell(note: str) -> None:

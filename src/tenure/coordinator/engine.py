@@ -70,7 +70,7 @@ from tenure.election.rank import MAX_STEPS
 from tenure.election.records import Damage, Member, Refusal, State, TooNew, time_of_day
 from tenure.election.sight import Absent, Sight
 from tenure.entropy import NewId, Random
-from tenure.errors import BodyTooLarge, ClockSkewed, StoreError, WorkerReplaced
+from tenure.errors import BodyTooLarge, ClockSkewed, StoreError, StoreUnavailable, WorkerReplaced
 from tenure.store import Store, Version
 from tenure.store.limited import TimeLimited
 from tenure.store.metered import Usage
@@ -158,6 +158,9 @@ class Engine:
         self._announced: tuple[str | None, int] = (None, 0)
         self._reported_damage: tuple[Version | None, str] | None = None
         self._told_too_large: str | None = None
+        self._told_cannot_stand: str | None = None
+        self._trouble: str | None = None
+        """What the store said last, until a heartbeat went well."""
         self._told_members: tuple[Member, ...] = ()
         # Running
         self._poke = asyncio.Event()
@@ -492,6 +495,8 @@ class Engine:
         self._turn = None
         grant = await self.desk.stand(action)
         if grant is None:
+            if self.desk.trouble is not None:
+                self._cannot_stand(self.desk.trouble)
             return False
         holding = Holding(grant.sent, self.rules.lasts, self.rules.leads_for)
         self._grant = grant
@@ -604,6 +609,7 @@ class Engine:
             async with asyncio.timeout(max(left, 0.0)):
                 standing = await self.desk.renew(sent, lead.holds, **changes)
         except TimeoutError:
+            self._failed(StoreUnavailable("the lease was not renewed: there was no answer in time"))
             self._update(last_try=sent)
             return False
         if isinstance(standing, Taken | Spoilt):
@@ -623,6 +629,9 @@ class Engine:
         mine = self.desk.mine
         if mine is not None:
             self._update(request=mine.request())
+        if self.desk.trouble is not None and not (isinstance(standing, Held) and standing.landed):
+            self._failed(self.desk.trouble)  # a store that is read and does not take writes has failed
+            return False
         return isinstance(standing, Held)
 
     def _renewed(self, changes: dict[str, object], mandate: bool, sent: Reading) -> None:
@@ -706,7 +715,14 @@ class Engine:
 
     def _demoted(self, lead: Lead, reason: str) -> None:
         who, facts = self._who.worker_id, self._facts("no-longer-leading", epoch=lead.epoch, reason=reason)
-        _log.info("%s no longer leads %r, epoch %d: %s", who, self._namespace, lead.epoch, reason, extra=facts)
+        if reason == "renew-deadline":
+            _log.warning(
+                "%s no longer leads %r, epoch %d: its lease was not renewed in time (%s)",
+                *(who, self._namespace, lead.epoch, self._trouble or "this process, or the store, was too slow"),
+                extra=facts,
+            )
+        else:
+            _log.info("%s no longer leads %r, epoch %d: %s", who, self._namespace, lead.epoch, reason, extra=facts)
         self._bus.emit(CoordinatorDemoted(self._who.worker_id, lead.epoch, reason))
 
     # Heartbeats
@@ -751,6 +767,7 @@ class Engine:
             )
             self._bus.emit(contention)
         if lease_good and members_good:
+            self._trouble = None
             if allowed:
                 self.breaker.succeeded(now)
             self._bus.emit(WorkerHeartbeat(self._who.worker_id, now.wall_ns / 1e9))
@@ -892,8 +909,15 @@ class Engine:
         _log.warning("the lease of %r is damaged: %s", self._namespace, reason, extra=facts)
         self._bus.emit(LeaseDamaged(self._namespace, reason))
 
+    def _cannot_stand(self, error: StoreError) -> None:
+        self._failed(error)
+        if str(error) != self._told_cannot_stand:
+            self._told_cannot_stand = str(error)  # it is tried again and again: said once
+            _log.warning("%s cannot take the lease of %r: %s", self._who.worker_id, self._namespace, error)
+
     def _failed(self, error: StoreError) -> None:
         self._metrics.store_failed(str(error))
+        self._trouble = str(error)
         if isinstance(error, ClockSkewed):
             _log.warning("%s", error)
             self._bus.emit(ClockSkew(self._namespace, str(error)))

@@ -147,7 +147,7 @@ class FencedWriter:
                 raise WriteUnknown(
                     f"the write to {key!r} got no decisive answer ({error}): it may have happened, or may until a "
                     "newer epoch touches the key; read it, or write again"
-                )
+                ) from error
         raise WriteUnknown(f"{key!r} is written so often by others that no write got through in {_TRIES} tries")
 
     async def _current(self, key: str, sent: bool) -> tuple[bytes | None, Version | None]:

@@ -106,6 +106,8 @@ class LeaseDesk:
         self.known = Known()
         self.mine: State | None = None
         """The lease as we last wrote or saw it, while it is ours."""
+        self.trouble: StoreError | None = None
+        """What the store said to the last write, if that was not decisive. Reading back may work all the same."""
 
     # Looking
 
@@ -441,9 +443,14 @@ class LeaseDesk:
         while len(self._sent) > MAX_REMEMBERED_WRITES:
             del self._sent[next(iter(self._sent))]
         body = encode(state)
+        self.trouble = None
         if expected is None:
-            return await self._store.create(STATE, body)
-        return await self._store.replace(STATE, body, expected)
+            outcome = await self._store.create(STATE, body)
+        else:
+            outcome = await self._store.replace(STATE, body, expected)
+        if isinstance(outcome, Unknown):
+            self.trouble = outcome.error
+        return outcome
 
 
 def _term(state: State, write_id: str, *, after_damage: bool) -> Term:

@@ -98,10 +98,12 @@ class OwnRecord:
         self.sending = None
         if self.registered is None and not await self._find_ordinal():
             return
+        trouble: StoreError | None = None
         for _ in range(_TRIES):
             sent = self._clock.read()
             outcome = await self._write(encode(self._record(sent, leading, epoch, healthy)))
             if not isinstance(outcome, Applied):
+                trouble = outcome.error if isinstance(outcome, Unknown) else trouble
                 outcome = await self._settle()
             if isinstance(outcome, Unknown):
                 raise outcome.error
@@ -113,6 +115,8 @@ class OwnRecord:
                 if self.registered is None:
                     self.registered = heard
                 return
+        if trouble is not None:
+            raise trouble  # it can be read, and does not take what is written
         # Rejected each time: the store works, and others keep writing our record. The next heartbeat tries again.
 
     def _record(self, sent: Reading, leading: bool, epoch: int, healthy: bool) -> Worker:

@@ -16,7 +16,7 @@ from tenure.dashboard.capped import Capped
 from tenure.dashboard.sections import CounterRow, JobRow, LastRun, QueueRow, ScheduleRow, name_of, shown
 from tenure.dashboard.times import now_ms
 from tenure.errors import ConfigError, StoreUnavailable, TenureError
-from tenure.ledger import LedgerConfig, LedgerState, Machine, ledger_store
+from tenure.ledger import LedgerState, Machine, ledger_of_onlooker, ledger_store
 from tenure.ledger.layout import CHUNK_NAMES, INBOX_NAMES
 from tenure.plugins.counters import EventualConsistencyPlugin
 from tenure.plugins.counters import looking as counters_looking
@@ -69,7 +69,9 @@ class LedgerLook:
                 self._view, self._moved = None, now
             if self._view is None:
                 await self._measure(room)
-                self._view = LedgerView(self._own, self.machine, config=LedgerConfig(), clock=self._clock)
+                self._view = LedgerView(
+                    self._own, self.machine, config=await ledger_of_onlooker(self._own), clock=self._clock
+                )
             state = await self._view.refresh()
             if state.seq != self._seq or self._looks % _LOOKS_PER_INBOX == 0 or self.inbox is None:
                 self.inbox = await self._count_inbox()

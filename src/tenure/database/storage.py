@@ -382,11 +382,11 @@ class PluginStorage:
             if isinstance(settled.outcome, Applied):
                 return draft.version
             if not _certainly_not(seen, settled):
-                error = settled.outcome.error if isinstance(settled.outcome, Unknown) else "rejected"
+                error = settled.outcome.error if isinstance(settled.outcome, Unknown) else None
                 raise WriteUnknown(
-                    f"the write to {key!r} in {self._folder} got no decisive answer ({error}): it may have happened, "
-                    "or may still; read the key, or write again"
-                )
+                    f"the write to {key!r} in {self._folder} got no decisive answer ({error or 'rejected'}): it may "
+                    "have happened, or may still; read the key, or write again"
+                ) from error
         raise Conflict(
             f"{key!r} in {self._folder} is written so often by others that no write got through in {_TRIES} tries: "
             "nothing was written"

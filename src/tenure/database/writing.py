@@ -135,12 +135,14 @@ class Writer:
         return outcome
 
     def _unknown(self, id: str, settled: Settled) -> WriteUnknown:
-        reason = settled.outcome.error if isinstance(settled.outcome, Unknown) else "others have written since"
-        return WriteUnknown(
-            f"the write of record {id!r} got no decisive answer ({reason}): it may have happened, or may still; "
-            "read the record to see",
+        error = settled.outcome.error if isinstance(settled.outcome, Unknown) else None
+        unknown = WriteUnknown(
+            f"the write of record {id!r} got no decisive answer ({error or 'others have written since'}): it may have "
+            "happened, or may still; read the record to see",
             record_id=id,
         )
+        unknown.__cause__ = error
+        return unknown
 
 
 class _Drafts:

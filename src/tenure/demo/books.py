@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenure.clock import Clock
 from tenure.database.resource import Resource
 from tenure.demo.shop import MOST_RECORDS, ORDERS, SHOP, TAKINGS, TICK, TILL
-from tenure.ledger import LedgerConfig, ledger_store
+from tenure.ledger import ledger_of_onlooker, ledger_store
 from tenure.plugins.counters import Counter, EventualConsistencyPlugin, Kind, Reducer, Retention
 from tenure.plugins.counters.consistent import consistent_totals
 from tenure.plugins.counters.state import CountersMachine
@@ -30,7 +30,9 @@ async def tick_records(store: Store) -> list[OccurrenceRecord]:
 async def takings(store: Store, clock: Clock) -> int:
     """With everything that was acknowledged, also what no leader has read yet."""
     ledger = ledger_store(store, EventualConsistencyPlugin.slug, SHOP)
-    view = LedgerView(ledger, lambda: CountersMachine(Retention()), config=LedgerConfig(), clock=clock)
+    view = LedgerView(
+        ledger, lambda: CountersMachine(Retention()), config=await ledger_of_onlooker(ledger), clock=clock
+    )
     counters = {TAKINGS: Counter(Kind.INT, Reducer.SUM)}
     total = (await consistent_totals(ledger, view, Resource(store, SHOP), SHOP, TILL, counters))[TAKINGS]
     assert isinstance(total, int)

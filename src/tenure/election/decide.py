@@ -218,7 +218,8 @@ def opening(rules: Rules, sight: Sight, uid: str, worker_id: str) -> Opening | N
         # A namespace without history has no leader who could still believe in its lease.
         return Opening(rules.damage_lapses_after if found.history else 0.0, True)
     if isinstance(found, Damage):
-        return Opening(rules.damage_lapses_after, True)
+        # Who wrote it may have been allowed a longer lease than we know of: metadata.json can be lost as well.
+        return Opening(max(rules.damage_lapses_after, rules.lapses_after(found.lease)), True)
     if found.released:
         return Opening(0.0, found.successor != worker_id)
     if found.uid == uid:

@@ -165,6 +165,8 @@ class Damage(msgspec.Struct, frozen=True):
     reason: str
     history: int | None = None
     """The highest epoch on record when it was found so; `None` if nobody looked yet."""
+    lease: float = 0.0
+    """Seconds that it claims to hold for, if that can be read."""
 
 
 class TooNew(msgspec.Struct, frozen=True):

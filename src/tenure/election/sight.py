@@ -71,15 +71,22 @@ def judge(
     """A readable lease may still be an old one that was put back, or one that nobody of ours can have written."""
     if not isinstance(found, State):
         return found
+    complaint = _complaint(found, version, known, before, longest_lease)
+    return found if complaint is None else Damage(complaint, lease=found.lease_seconds)
+
+
+def _complaint(
+    found: State, version: Version | None, known: Known, before: Sight | None, longest_lease: float
+) -> str | None:
     if found.lease_seconds > longest_lease:
-        return Damage(f"a lease of {found.lease_seconds:g} s, and the longest allowed is {longest_lease:g} s")
+        return f"a lease of {found.lease_seconds:g} s, and the longest allowed is {longest_lease:g} s"
     if found.epoch < known.epoch:
-        return Damage(f"rolled back: epoch {found.epoch} after epoch {known.epoch} had been seen")
+        return f"rolled back: epoch {found.epoch} after epoch {known.epoch} had been seen"
     if found.epoch == known.epoch and known.grant_id is not None:
         if found.grant_id != known.grant_id:
-            return Damage(f"epoch {found.epoch} was granted twice")
+            return f"epoch {found.epoch} was granted twice"
         if found.renewals < known.renewals:
-            return Damage(f"rolled back: renewal {found.renewals} after renewal {known.renewals} had been seen")
+            return f"rolled back: renewal {found.renewals} after renewal {known.renewals} had been seen"
     if (
         before is not None
         and isinstance(before.found, State)
@@ -90,8 +97,8 @@ def judge(
     ):
         # Every write of ours has a fresh id, so the same bytes under another version were put back by somebody, who
         # may have hidden writes that came between.
-        return Damage("rolled back: the same write under another version")
-    return found
+        return "rolled back: the same write under another version"
+    return None
 
 
 def observe(

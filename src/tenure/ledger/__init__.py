@@ -13,7 +13,7 @@ that no request is under way in the network for longer than `retention`.
 Not guaranteed: that a call which raised `WriteUnknown` did not happen. It happened once or not at all, and may still.
 """
 
-from tenure.ledger.agreed import agreed_ledger
+from tenure.ledger.agreed import agreed_ledger, ledger_of_onlooker
 from tenure.ledger.config import LedgerConfig
 from tenure.ledger.follower import Resync, Tail
 from tenure.ledger.layout import InboxName, ledger_store
@@ -44,5 +44,6 @@ __all__ = [
     "Tick",
     "TooNewLetter",
     "agreed_ledger",
+    "ledger_of_onlooker",
     "ledger_store",
 ]

@@ -3,6 +3,9 @@
 A leader forgets a silent producer after `retention`, and believes nothing of a stranger that is older than what it has
 forgotten. So a producer has to know how long it is remembered: one that believes in a longer time would have a batch
 set aside that its callers count as written.
+
+A leader trims the log after `trim_delay`, and who reads along believes what it finds for as long (L-4). One that
+believed in a longer time than the leader would take a ghost for an entry, and a log that was trimmed for one that ends.
 """
 
 from __future__ import annotations
@@ -13,38 +16,89 @@ import msgspec
 
 from tenure.election.records import Damage, Record, TooNew, decode, encode
 from tenure.entropy import NewId
-from tenure.errors import ConfigConflict, Damaged, NotFound, SchemaTooNew, StoreUnavailable
+from tenure.errors import BodyTooLarge, ConfigConflict, Damaged, NotFound, SchemaTooNew, StoreUnavailable
 from tenure.ledger.config import LedgerConfig
 from tenure.store import Rejected, Store, Stored, Unknown
 
 LEDGER = "ledger.json"
 _TRIES = 3
+_UNTOLD = 0.1
+"""Seconds."""
 
 R = TypeVar("R", bound=Record)
 
 
 class AgreedLedger(Record, frozen=True, kw_only=True, rename="camel", tag_field="tenure", tag="ledger"):
     retention_ms: Annotated[int, msgspec.Meta(ge=1)]
+    trim_delay_ms: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """`None`: nobody has used it yet who reads the log, or an older tenure was the first."""
 
 
 async def agreed_ledger(
-    store: Store, config: LedgerConfig, *, is_given: bool, what: str, draw_id: NewId
+    store: Store, config: LedgerConfig, *, is_given: bool, reads: bool = False, what: str, draw_id: NewId
 ) -> LedgerConfig:
-    """`config` with what the ledger was first used with. `is_given`: by the user, who is told if it differs.
+    """`config` with what the ledger was first used with. `is_given`: by the user, who is told if it differs. `reads`:
+    this process reads the log, and may come to lead; who only sends has no say in how long entries are kept.
 
     Raises `ConfigConflict`, and `StoreError` if it cannot be known.
     """
-    ours = AgreedLedger(write_id=draw_id(), retention_ms=round(config.retention * 1000))
+    ours = AgreedLedger(
+        write_id=draw_id(),
+        retention_ms=round(config.retention * 1000),
+        trim_delay_ms=round(config.trim_delay * 1000) if reads else None,
+    )
     theirs = await first_written(store, LEDGER, ours, what=what)
-    if theirs.retention_ms == ours.retention_ms:
-        return config
-    retention = theirs.retention_ms / 1000
-    if is_given:
-        raise ConfigConflict(
-            f"retention is {config.retention:g} s here, and {retention:g} s where {what} was used first: give the same "
-            f"in every process, or no `ledger` at all. To change it stop all of them, and remove its {LEDGER}"
-        )
-    return config.remembered_for(retention)
+    if ours.trim_delay_ms is not None and theirs.trim_delay_ms is None:
+        theirs = await _with_trim_delay(store, ours.trim_delay_ms, what, draw_id)
+    if theirs.retention_ms != ours.retention_ms:
+        if is_given:
+            raise _conflict("retention", config.retention, theirs.retention_ms, what)
+        config = config.remembered_for(theirs.retention_ms / 1000)
+    delay_ms = theirs.trim_delay_ms
+    if is_given and reads and delay_ms is not None and delay_ms != ours.trim_delay_ms:
+        raise _conflict("trim_delay", config.trim_delay, delay_ms, what)
+    return _trimmed_after(config, theirs)
+
+
+async def ledger_of_onlooker(store: Store) -> LedgerConfig:
+    """For who reads a ledger and takes no part in it. What cannot be known is not relied upon: such a reader reads
+    anew, which costs more, and is right."""
+    try:
+        found = await read_agreed(store, LEDGER, AgreedLedger, "the ledger")
+    except (Damaged, SchemaTooNew, BodyTooLarge):
+        found = None
+    return _trimmed_after(LedgerConfig(), found[0] if found is not None else None)
+
+
+def _trimmed_after(config: LedgerConfig, agreed: AgreedLedger | None) -> LedgerConfig:
+    told = agreed.trim_delay_ms if agreed is not None else None
+    return msgspec.structs.replace(config, trim_delay=_UNTOLD if told is None else told / 1000)
+
+
+async def _with_trim_delay(store: Store, trim_delay_ms: int, what: str, draw_id: NewId) -> AgreedLedger:
+    """Write down what nobody has said yet, unless somebody does meanwhile."""
+    doubt: Unknown | None = None
+    for _ in range(_TRIES):
+        found = await read_agreed(store, LEDGER, AgreedLedger, what)
+        if found is None:
+            break
+        theirs, stored = found
+        if theirs.trim_delay_ms is not None:
+            return theirs
+        more = msgspec.structs.replace(theirs, write_id=draw_id(), trim_delay_ms=trim_delay_ms)
+        outcome = await store.replace(LEDGER, encode(more), stored.version)
+        if isinstance(outcome, Unknown):
+            doubt = outcome
+        elif not isinstance(outcome, Rejected):
+            return more
+    raise doubt.error if doubt is not None else StoreUnavailable(f"{LEDGER} of {what} comes and goes: who removes it?")
+
+
+def _conflict(field: str, ours: float, theirs_ms: int, what: str) -> ConfigConflict:
+    return ConfigConflict(
+        f"{field} is {ours:g} s here, and {theirs_ms / 1000:g} s where {what} was used first: give the same in every "
+        f"process, or no `ledger` at all. To change it stop all of them, and remove its {LEDGER}"
+    )
 
 
 async def first_written(store: Store, key: str, ours: R, *, what: str) -> R:

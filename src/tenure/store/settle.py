@@ -59,6 +59,11 @@ class Attempt(msgspec.Struct):
     answers: list[Outcome] = []
     """What the store said to each copy; one that was cancelled has none."""
 
+    @property
+    def trouble(self) -> StoreError | None:
+        """Why the store did not take it, if it said so: that a write is not there says nothing of the reason."""
+        return next((answer.error for answer in reversed(self.answers) if isinstance(answer, Unknown)), None)
+
 
 class Settled(msgspec.Struct, frozen=True):
     """What became of an attempt."""
@@ -168,7 +173,7 @@ async def _read_back(store: Store, attempt: Attempt, write_ids: WriteIds, rememb
     try:
         stored = await store.get(attempt.key)
     except NotFound as missing:
-        return Settled(attempt, Unknown(missing)), attempt.expected is None
+        return Settled(attempt, Unknown(attempt.trouble or missing)), attempt.expected is None
     except StoreError as error:
         return Settled(attempt, Unknown(error)), False
     assert isinstance(stored, Stored)
@@ -178,7 +183,7 @@ async def _read_back(store: Store, attempt: Attempt, write_ids: WriteIds, rememb
             return Settled(attempt, Applied(stored.version), write_id, stored), False
     if attempt.expected is not None and attempt.expected.matches(stored.version):
         pending = StoreUnavailable(f"the write to {attempt.key!r} has not landed, and may still land")
-        return Settled(attempt, Unknown(pending), stored=stored), True
+        return Settled(attempt, Unknown(attempt.trouble or pending), stored=stored), True
     if remembers is Remembers.EVERY_WRITE:
         return Settled(attempt, Rejected(), stored=stored), False
     overwritten = StoreUnavailable(

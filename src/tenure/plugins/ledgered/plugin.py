@@ -107,8 +107,9 @@ class LedgerPlugin(CoordinatorPlugin):
         await self.prepare(store)
         self._ledger = await agreed_ledger(
             store,
-            self._ledger,
+            self._ledger_given if self._ledger_given is not None else await self._usual_ledger(),
             is_given=self._ledger_given is not None,
+            reads=self._takes_part,
             what=f"the {self.what} {self.name!r}",
             draw_id=host.draw_id,
         )
@@ -125,8 +126,8 @@ class LedgerPlugin(CoordinatorPlugin):
             on_durable=self._bell.set,
         )
         if self._takes_part:
+            await self._check_trim_delay()
             await super().start()
-            await self._fit_to_lease()
             self._watching = asyncio.get_running_loop().create_task(self._watch_over())
         await self.began()
 
@@ -156,7 +157,6 @@ class LedgerPlugin(CoordinatorPlugin):
         lead = self.lead
         if lead is None or self._store is None or self._time is None:
             return
-        self._keep_long_enough()  # it may lead before it has quite started
         leading = self._leading = self.new_leading(lead)
         try:
             await leading.run()
@@ -207,21 +207,28 @@ class LedgerPlugin(CoordinatorPlugin):
         if self._producer is not None:
             self._producer.learn(entry.seq, self._attached().clock.read())
 
-    def _keep_long_enough(self) -> None:
-        """An entry must outlive whoever may still be about to write it: two leases, unless something else was said."""
-        if self._ledger_given is None:
-            delay = max(self._ledger.trim_delay, 2 * self.coordinator.config.lease_timeout)
-            self._ledger = msgspec.structs.replace(self._ledger, trim_delay=delay)
+    async def _usual_ledger(self) -> LedgerConfig:
+        """An entry must outlive whoever may still be about to write it: two of the longest leases of its namespace."""
+        config = LedgerConfig()
+        if not self._takes_part:
+            return config
+        delay = (await self._settings()).trim_delay_seconds
+        return msgspec.structs.replace(config, trim_delay=max(config.trim_delay, delay))
 
-    async def _fit_to_lease(self) -> None:
-        self._keep_long_enough()
-        lease, delay = self.coordinator.config.lease_timeout, self._ledger.trim_delay
+    async def _check_trim_delay(self) -> None:
+        lease, delay = (await self._settings()).lease_timeout, self._ledger.trim_delay
         if delay < 2 * lease:
-            await self.stop()
             raise ConfigError(
-                f"trim_delay is {delay:g} s, and the lease {lease:g} s: the log must be kept for at least two leases; "
-                f"give ledger=LedgerConfig(trim_delay={2 * lease:g}) in every process, or a shorter lease"
+                f"trim_delay of the {self.what} {self.name!r} is {delay:g} s, and the lease {lease:g} s: the log must "
+                f"be kept for at least two leases; give ledger=LedgerConfig(trim_delay={2 * lease:g}) in every "
+                "process, or a shorter lease"
             )
+
+    async def _settings(self) -> CoordinatorConfig:
+        """Of the coordinator, which need not have been started yet."""
+        coordinator = await self._attached().get_global_coordinator(self.namespace, config=self._config)
+        config: CoordinatorConfig = coordinator.config
+        return config
 
     def _compare_clocks(self, was_skewed: bool) -> bool:
         """Tell, once, of a wall clock that is far off."""

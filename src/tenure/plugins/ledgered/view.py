@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import cast
 
-from tenure.clock import Clock
+from tenure.clock import Clock, Reading
 from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Machine, Tail
 from tenure.ledger.log import log_end, read_entry
 from tenure.ledger.together import all_of
@@ -45,6 +45,7 @@ class LedgerView:
     async def _read_on(self, state: LedgerState, until: int | None) -> bool:
         """False: the log cannot be followed any more."""
         ahead = 1
+        listed: Reading | None = None
         while until is None or state.seq < until:
             count = ahead if until is None else min(ahead, until - state.seq)
             found = await self._poll(count)
@@ -54,10 +55,14 @@ class LedgerView:
                 self._tail.took(entry)
                 state.apply(entry)
             if len(found) < count:
-                return True
+                return until is None  # one that is known to have been there was trimmed
             if ahead == _AHEAD and until is None:
-                until = await self._end()  # it may grow as fast as it is read
+                listed = self._clock.read()
+                until = await log_end(self._store)  # it may grow as fast as it is read
             ahead = min(_AHEAD, 2 * ahead)
+        if listed is not None:
+            # What comes after the end is younger than the listing. What came before it was not, so not before now.
+            self._tail.absent_since = listed
         return True
 
     async def _poll(self, count: int) -> list[LogEntry] | None:
@@ -71,13 +76,6 @@ class LedgerView:
         if len(found) < count:
             tail.absent_since = sent
         return cast("list[LogEntry]", found)
-
-    async def _end(self) -> int:
-        """Of the log, as it is now: what comes after it is younger than this."""
-        sent = self._clock.read()
-        end = await log_end(self._store)
-        self._tail.absent_since = sent
-        return end
 
     async def _anew(self) -> LedgerState:
         began = self._clock.read()  # what comes next was not there when this was asked for
