@@ -47,6 +47,9 @@ class Folder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         descriptor, self.descriptor = self.descriptor, -1  # the number is soon another file's
         os.close(descriptor)
 

@@ -35,9 +35,8 @@ class Tree:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._root, contextlib.ExitStack() as own:
-            for folder in self._own.values():
-                own.enter_context(folder)
+        for folder in (*self._own.values(), self._root):
+            folder.close()
 
     @property
     def locks(self) -> Folder:
