@@ -24,7 +24,7 @@ async def main(url):
 
 asyncio.run(main(sys.argv[1]))
 """
-CALL = re.compile(r"(?P<call>openat|fsync|rename|link|write)\((?P<arguments>.*)\)\s+= (?P<result>-?\d+)")
+CALL = re.compile(r"(?P<call>openat|fsync|renameat|linkat|write)\((?P<arguments>.*)\)\s+= (?P<result>-?\d+)")
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def calls(tmp_path: Path) -> list[str]:
     """What was done to files of the store, in order, in words."""
     assert shutil.which("strace"), "make servers installs strace"
     root, trace = tmp_path / "store", tmp_path / "trace"
-    watched = "trace=openat,fsync,rename,link,write"
+    watched = "trace=openat,fsync,renameat,linkat,write"
     command = ["strace", "-f", "-y", "-s", "200", "-o", str(trace), "-e", watched, sys.executable, "-c", SCRIPT]
     subprocess.run([*command, root.as_uri()], check=True, capture_output=True, timeout=120)
     words = []
@@ -49,8 +49,8 @@ def calls(tmp_path: Path) -> list[str]:
             words.append(
                 "fsync file" if "/+tmp/" in arguments else "fsync folder@" if "folder@>" in arguments else "fsync"
             )
-        elif call in ("link", "rename") and "folder@/key" in arguments:
-            words.append(call)
+        elif call in ("linkat", "renameat") and 'folder@>, "key"' in arguments:
+            words.append(call.removesuffix("at"))
     return words
 
 

@@ -15,6 +15,7 @@ from tenure.errors import AccessDenied, StoreError, StoreUnavailable
 from tenure.store import Applied, Outcome, Rejected, Unknown, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
+from tenure.store.directory.folder import Folder, Place
 from tenure.testing import SimulatedClock
 
 
@@ -26,30 +27,31 @@ class RecordingDisk(Disk):
         self._open: dict[int, str] = {}
         self.calls: list[tuple[str, str]] = []
 
-    def _name(self, path: Path) -> str:
+    def _name(self, there: Place | Folder) -> str:
+        path = Path(there.path)
         if path.parent.name == "+tmp":
             return "+tmp/*"
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
 
-    def write_new(self, path: Path, body: bytes) -> int:
-        self.calls.append(("write_new", self._name(path)))
-        descriptor = super().write_new(path, body)
-        self._open[descriptor] = self._name(path)
+    def write_new(self, place: Place, body: bytes) -> int:
+        self.calls.append(("write_new", self._name(place)))
+        descriptor = super().write_new(place, body)
+        self._open[descriptor] = self._name(place)
         return descriptor
 
     def sync_file(self, descriptor: int) -> None:
         super().sync_file(descriptor)
         self.calls.append(("sync_file", self._open[descriptor]))
 
-    def sync_folder(self, path: Path) -> None:
-        super().sync_folder(path)
-        self.calls.append(("sync_folder", self._name(path)))
+    def sync_folder(self, folder: Folder) -> None:
+        super().sync_folder(folder)
+        self.calls.append(("sync_folder", self._name(folder)))
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Place, target: Place) -> None:
         self.calls.append(("rename", self._name(target)))
         super().rename(source, target)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Place, target: Place) -> None:
         self.calls.append(("link", self._name(target)))
         super().link(source, target)
 
@@ -66,11 +68,11 @@ class FailingDisk(Disk):
         if self.armed and call == self._call:
             raise self._error
 
-    def write_new(self, path: Path, body: bytes) -> int:
+    def write_new(self, place: Place, body: bytes) -> int:
         if self.armed and self._call == "write_new":
-            path.write_bytes(body[: len(body) // 2])
+            Path(place.path).write_bytes(body[: len(body) // 2])
         self._perhaps_fail("write_new")
-        return super().write_new(path, body)
+        return super().write_new(place, body)
 
     def stamp(self, descriptor: int, modified_ns: int) -> None:
         self._perhaps_fail("stamp")
@@ -80,22 +82,22 @@ class FailingDisk(Disk):
         self._perhaps_fail("sync_file")
         super().sync_file(descriptor)
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, folder: Folder) -> None:
         self._perhaps_fail("sync_folder")
-        super().sync_folder(path)
+        super().sync_folder(folder)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Place, target: Place) -> None:
         self._perhaps_fail("rename")
         super().rename(source, target)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Place, target: Place) -> None:
         self._perhaps_fail("link")
         super().link(source, target)
 
-    def unlink(self, path: Path) -> None:
-        if path.parent.name != "+tmp":
+    def unlink(self, place: Place) -> None:
+        if place.folder.name != "+tmp":
             self._perhaps_fail("unlink")
-        super().unlink(path)
+        super().unlink(place)
 
 
 class GatedDisk(Disk):
@@ -336,11 +338,11 @@ async def test_a_version_that_was_moved_forward_is_durable_before_the_rename(tmp
 class PrunedBeforeSync(Disk):
     """A reader deletes what was just created, and its folder with it, before the writer has synced the folder."""
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Place, target: Place) -> None:
         super().link(source, target)
-        if target.parent.name == "inbox@":
-            target.unlink()
-            target.parent.rmdir()
+        if target.folder.name == "inbox@":
+            Path(target.path).unlink()
+            Path(target.folder.path).rmdir()
 
 
 async def test_a_create_that_was_deleted_at_once_still_happened(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tenure.errors import NotFound
 from tenure.store import Applied, Rejected, Stored, Unknown, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
+from tenure.store.directory.folder import Folder, Place
 
 pytestmark = pytest.mark.req("DB-2")
 
@@ -70,7 +71,8 @@ async def test_nothing_is_left_of_what_was_discarded(tmp_path: Path) -> None:
 
 
 async def test_what_a_killed_discarder_left_is_swept(tmp_path: Path) -> None:
-    left = DirectoryStore(tmp_path)._temporary / "05.dead"
+    DirectoryStore(tmp_path)
+    left = tmp_path / "+tmp" / "05.dead"
     left.mkdir()
     (left / "body").write_bytes(b"x")
     (left / "floor").write_bytes(b"")
@@ -84,7 +86,7 @@ class KilledAfter(Disk):
     def __init__(self, renames: int) -> None:
         self.renames = renames
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Place, target: Place) -> None:
         if self.renames == 0:
             raise KeyboardInterrupt
         self.renames -= 1
@@ -116,10 +118,14 @@ async def test_a_folder_that_is_swept_meanwhile_makes_it_start_again(tmp_path: P
     class Sweeps(Disk):
         swept = 0
 
-        def rename(self, source: Path, target: Path) -> None:
+        def remove_as_others_do(self, folder: Folder) -> None:
+            with self.open_root(tmp_path / "+tmp") as temporary:
+                self.remove(temporary / folder.name)
+
+        def rename(self, source: Place, target: Place) -> None:
             if target.name == "body" and self.swept < 3:
                 self.swept += 1
-                self.remove(target.parent)
+                self.remove_as_others_do(target.folder)
             super().rename(source, target)
 
     disk = Sweeps()
@@ -131,7 +137,7 @@ async def test_a_folder_that_is_swept_meanwhile_makes_it_start_again(tmp_path: P
 
 async def test_a_discard_that_is_swept_each_time_says_so(tmp_path: Path) -> None:
     class Sweeps(Disk):
-        def rename(self, source: Path, target: Path) -> None:
+        def rename(self, source: Place, target: Place) -> None:
             if target.name == "body":
                 raise FileNotFoundError
             super().rename(source, target)
@@ -154,13 +160,13 @@ class StallingDisk(Disk):
 
     def sync_file(self, descriptor: int) -> None: ...
 
-    def sync_folder(self, path: Path) -> None: ...
+    def sync_folder(self, folder: Folder) -> None: ...
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Place, target: Place) -> None:
         self._stall()
         super().rename(source, target)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Place, target: Place) -> None:
         self._stall()
         super().link(source, target)
 

@@ -12,8 +12,10 @@ from tenure.errors import NotFound
 from tenure.store import Applied, Outcome, Rejected, Stored, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
+from tenure.store.directory.folder import Folder, Place
 from tenure.store.directory.layout import LOCKS
 from tenure.store.directory.locks import StripedLocks, stripe_of
+from tenure.store.directory.tree import Tree
 
 
 async def race_with_a_frozen_discarder(root: Path) -> tuple[Outcome, bytes | None]:
@@ -48,15 +50,15 @@ class FreezesAtRename(Disk):
         self.thaw = threading.Event()
         self._target = target
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Place, target: Place) -> None:
         self._stand_still(target)
         super().rename(source, target)
 
-    def unlink(self, path: Path) -> None:
-        self._stand_still(path)
-        super().unlink(path)
+    def unlink(self, place: Place) -> None:
+        self._stand_still(place)
+        super().unlink(place)
 
-    def _stand_still(self, target: Path) -> None:
+    def _stand_still(self, target: Place) -> None:
         if target.name.startswith(self._target) and not self.frozen.is_set():
             self.frozen.set()
             self.thaw.wait(10)
@@ -111,12 +113,12 @@ async def test_a_discard_by_unlink_would_remove_what_was_written_again(
 ) -> None:
     """The broken variant: compared under the lock, and then unlinked."""
 
-    def unlinks(self: DirectoryStore, key: str, folder: Path, target: Path, expected: Version) -> bool:
-        with self._locks.hold(stripe_of(key), folder):
+    def unlinks(self: DirectoryStore, tree: Tree, key: str, own: Folder, target: Place, expected: Version) -> bool:
+        with self._locks.hold(tree, stripe_of(key), own.name):
             if not self._has(target, expected):
                 return False
             assert isinstance(self._disk, FreezesAtRename)
-            self._disk._stand_still(folder / "body")
+            self._disk._stand_still(own / "body")
             self._disk.unlink(target)
             return True
 

@@ -17,6 +17,7 @@ from tenure.errors import StoreUnavailable
 from tenure.store import Applied, Rejected, Unknown
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
+from tenure.store.directory.folder import Folder, Place
 from tenure.store.directory.locks import STRIPES, stripe_of
 
 PATIENCE = 0.03
@@ -46,7 +47,7 @@ class FrozenDisk(Disk):
         self.frozen, self.thaw = threading.Event(), threading.Event()
         self.failed_renames = 0
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Place, target: Place) -> None:
         if self.armed:
             self.armed = False
             self.frozen.set()
@@ -181,11 +182,11 @@ async def test_a_thread_that_is_stuck_in_the_disk_holds_up_its_own_process_only_
 
 async def test_a_write_that_is_swept_away_each_time_says_that_nothing_was_written(tmp_path: Path) -> None:
     class SweptDisk(Disk):
-        def rename(self, source: Path, target: Path) -> None:
+        def rename(self, source: Place, target: Place) -> None:
             raise FileNotFoundError
 
-        def link(self, source: Path, target: Path) -> None:
-            if target.parent.name != "+tmp":
+        def link(self, source: Place, target: Place) -> None:
+            if target.folder.name != "+tmp":
                 raise FileNotFoundError
             super().link(source, target)
 
@@ -210,9 +211,9 @@ class StallingDisk(Disk):
 
     def sync_file(self, descriptor: int) -> None: ...
 
-    def sync_folder(self, path: Path) -> None: ...
+    def sync_folder(self, folder: Folder) -> None: ...
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Place, target: Place) -> None:
         if self._random.random() < 0.25:
             self.stalls += 1
             threading.Event().wait(0.012)

@@ -17,6 +17,7 @@ from tenure.errors import AccessDenied, BodyTooLarge, ForkedProcess, NotFound, S
 from tenure.store import Applied, NotModified, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
+from tenure.store.directory.folder import Folder, Place
 from tenure.store.directory.layout import file_of
 from tenure.store.directory.locks import stripe_of
 from tenure.store.protocol import MAX_BODY_BYTES
@@ -29,7 +30,7 @@ KEYS = st.lists(SEGMENTS, min_size=1, max_size=3).map("/".join)
 class QuickDisk(Disk):
     def sync_file(self, descriptor: int) -> None: ...
 
-    def sync_folder(self, path: Path) -> None: ...
+    def sync_folder(self, folder: Folder) -> None: ...
 
 
 async def listed(store: DirectoryStore, prefix: str = "", after: str | None = None) -> list[str]:
@@ -177,10 +178,10 @@ async def test_many_deletes_are_shared_out_among_threads(tmp_path: Path) -> None
     assert stripe_of(keys[0]) != stripe_of(keys[100])
 
     class MeetingDisk(QuickDisk):
-        def unlink(self, path: Path) -> None:
-            if path in apart:
+        def unlink(self, place: Place) -> None:
+            if Path(place.path) in apart:
                 meeting.wait()
-            super().unlink(path)
+            super().unlink(place)
 
     store = DirectoryStore(tmp_path, disk=MeetingDisk(), timeout=30)
     for key in keys:
@@ -269,7 +270,7 @@ def test_a_file_system_without_nanoseconds_is_unfit(tmp_path: Path) -> None:
 
 def test_a_file_system_without_hard_links_is_unfit(tmp_path: Path) -> None:
     class LinklessDisk(Disk):
-        def link(self, source: Path, target: Path) -> None:
+        def link(self, source: Place, target: Place) -> None:
             raise PermissionError(1, "Operation not permitted")
 
     with pytest.raises(StoreUnfit, match=r"has no hard links \(Operation not permitted\)"):
@@ -285,7 +286,7 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
 
 def test_a_denied_folder_is_named(tmp_path: Path) -> None:
     class DeniedDisk(Disk):
-        def write_new(self, path: Path, body: bytes) -> int:
+        def write_new(self, place: Place, body: bytes) -> int:
             raise PermissionError(13, "Permission denied")
 
     with pytest.raises(AccessDenied, match=f"open: Permission denied: this user needs to read and write {tmp_path}"):

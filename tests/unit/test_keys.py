@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenure.errors import InvalidKey
 from tenure.store import open_store
-from tenure.store.directory.layout import LOCKS, TEMPORARY, file_of, folder_of
+from tenure.store.directory.layout import LOCKS, TEMPORARY, file_of, folders_of
 from tenure.store.keys import (
     MAX_FULL_KEY_BYTES,
     MAX_KEY_BYTES,
@@ -207,7 +207,7 @@ def test_no_key_leaves_its_directory_or_enters_ours(key: str) -> None:
     assert file.is_relative_to(root)
     assert file != root
     assert file.relative_to(root).parts[0] not in (LOCKS, TEMPORARY)
-    folder = (root / folder_of(key + "/")).resolve()
+    folder = root.joinpath(*folders_of(key + "/")).resolve()
     assert folder.is_relative_to(root)
     assert folder.relative_to(root).parts[0] not in (LOCKS, TEMPORARY)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tenure.store.directory.layout import file_of, fold, folder_of, segment_of, unfold
+from tenure.store.directory.layout import file_of, fold, folders_of, segment_of, unfold
 from tenure.store.keys import MAX_SEGMENT_BYTES
 
 ALPHABET = "aAbBzZ019-_.=~"
@@ -34,7 +34,7 @@ def test_layout_is_as_documented(key: str, file: str) -> None:
 
 @pytest.mark.parametrize(("prefix", "folder"), [("", "."), ("a/", "a@"), ("A/b/", "a+1@/b@")])
 def test_folders(prefix: str, folder: str) -> None:
-    assert folder_of(prefix) == PurePath(folder)
+    assert PurePath(*folders_of(prefix)) == PurePath(folder)
 
 
 @given(SEGMENTS)
@@ -57,7 +57,7 @@ def test_a_key_may_be_a_folder_as_well(key: str, below: str) -> None:
     key = key.strip("/").replace("//", "/") or "k"
     parent = file_of(f"{key}/{below}").parent
     assert parent != file_of(key)
-    assert parent == folder_of(key + "/")
+    assert parent == PurePath(*folders_of(key + "/"))
 
 
 @given(st.text(ALPHABET, min_size=MAX_SEGMENT_BYTES, max_size=MAX_SEGMENT_BYTES))

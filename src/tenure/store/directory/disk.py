@@ -1,4 +1,8 @@
-"""The system calls of the directory store, in one object, so that tests can watch their order and make them fail."""
+"""The system calls of the directory store, in one object, so that tests can watch their order and make them fail.
+
+None of them follows a symbolic link, except that which opens the root: see folder.py. Nor does any wait for the other
+end of a FIFO, which somebody may have put in a file's place.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,96 @@ import stat
 import time
 from pathlib import Path
 
+from tenure.store.directory.folder import Folder, Place, stranger
+
 # On Darwin fsync leaves the data in the drive's own cache, and this does not.
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EMLINK})
+"""What systems say when asked to open as a folder what is none, or is a link."""
+_NO_FILE = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EOPNOTSUPP, errno.EISDIR})
+"""What they say of a link, a socket, a device or a folder that is to be opened as a file."""
+_READ_AT_ONCE = 64 * 1024
 _EMPTYINGS = 5
 
 
 class Disk:
-    def write_new(self, path: Path, body: bytes) -> int:
+    def open_root(self, path: Path) -> Folder:
+        """By its path, links and all: it is the one place that the user has named."""
+        return Folder(os.open(path, _FOLDER), str(path))
+
+    def open_again(self, folder: Folder) -> Folder:
+        return Folder(os.dup(folder.descriptor), folder.path)
+
+    def open_folder(self, place: Place) -> Folder:
+        """Raises `NotADirectoryError` for a plain file, and `StoreUnfit` for a link or whatever else is no folder."""
+        try:
+            descriptor = os.open(place.name, _FOLDER | os.O_NOFOLLOW, dir_fd=place.folder.descriptor)
+        except OSError as error:
+            if error.errno in _NO_FOLDER and not stat.S_ISREG(mode := self.mode(place)) and not stat.S_ISDIR(mode):
+                raise stranger(place, mode) from error
+            raise
+        return Folder(descriptor, place.path)
+
+    def open_file(self, place: Place) -> tuple[int, os.stat_result]:
+        """Open a plain file for reading. Raises `StoreUnfit` for anything else."""
+        return self._open_plain(place, os.O_RDONLY)
+
+    def open_lock(self, place: Place) -> int:
+        """Open a file to be locked, made if it is missing. Raises `StoreUnfit` for anything else that has its name."""
+        return self._open_plain(place, os.O_RDWR | os.O_CREAT)[0]
+
+    def open_left_over(self, place: Place) -> int | None:
+        """Open a temporary file or folder. None: it is neither, so no process of ours is behind it."""
+        try:
+            descriptor = os.open(place.name, os.O_RDONLY | _FILE, dir_fd=place.folder.descriptor)
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                return None
+            raise
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def read(self, descriptor: int, size: int, most: int) -> bytes:
+        """All of a file that had `size` bytes a moment ago, but no more than `most`: it may be growing."""
+        parts: list[bytes] = []
+        left, at_once = most, size + 1
+        while left and (part := os.read(descriptor, min(left, at_once))):
+            parts.append(part)
+            left, at_once = left - len(part), _READ_AT_ONCE
+        return b"".join(parts)
+
+    def mode(self, place: Place) -> int:
+        return os.stat(place.name, dir_fd=place.folder.descriptor, follow_symlinks=False).st_mode
+
+    def status(self, place: Place) -> os.stat_result | None:
+        """Of a file, or of the link itself; None if there is nothing."""
+        try:
+            return os.stat(place.name, dir_fd=place.folder.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def modified_ns(self, place: Place) -> int | None:
+        """Of a plain file; None if there is nothing. Raises `StoreUnfit` for anything else."""
+        status = self.status(place)
+        if status is None:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            raise stranger(place, status.st_mode)
+        return status.st_mtime_ns
+
+    def names(self, folder: Folder) -> list[str]:
+        return os.listdir(folder.descriptor)  # noqa: PTH208
+
+    def write_new(self, place: Place, body: bytes) -> int:
         """Write a file that must not exist, and leave it open."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
+        descriptor = os.open(place.name, flags, 0o666, dir_fd=place.folder.descriptor)
         try:
             view = memoryview(body)
             while view:
@@ -38,47 +122,62 @@ class Disk:
         else:
             os.fsync(descriptor)
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, folder: Folder) -> None:
         """Make the names in a folder durable: a rename is on the disk only after this."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.fsync(folder.descriptor)
 
-    def rename(self, source: Path, target: Path) -> None:
-        """Atomically: readers see the old file or the new one."""
-        os.rename(source, target)  # noqa: PTH104 - Path.rename hides which system call this is
+    def rename(self, source: Place, target: Place) -> None:
+        """Atomically: readers see the old file or the new one. A folder that was removed takes nothing more."""
+        os.rename(source.name, target.name, src_dir_fd=source.folder.descriptor, dst_dir_fd=target.folder.descriptor)
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Place, target: Place) -> None:
         """Atomically, and only if `target` does not exist."""
-        os.link(source, target)
+        os.link(
+            source.name,
+            target.name,
+            src_dir_fd=source.folder.descriptor,
+            dst_dir_fd=target.folder.descriptor,
+            follow_symlinks=False,
+        )
 
-    def unlink(self, path: Path) -> None:
-        os.unlink(path)  # noqa: PTH108
+    def unlink(self, place: Place) -> None:
+        """Remove a name: of a link the link itself, never what it leads to."""
+        try:
+            os.unlink(place.name, dir_fd=place.folder.descriptor)
+        except (IsADirectoryError, PermissionError) as error:  # what Linux says of a folder, and what Darwin does
+            if stat.S_ISDIR(mode := self.mode(place)):
+                raise stranger(place, mode) from error
+            raise
 
-    def make_folder(self, path: Path) -> int:
-        """Make a folder that must not exist, and leave it open."""
-        path.mkdir()
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def make_folder(self, place: Place) -> None:
+        """Make a folder that must not exist."""
+        os.mkdir(place.name, dir_fd=place.folder.descriptor)
 
-    def remove(self, path: Path) -> None:
-        """Remove a temporary file or folder. Its owner may put something into a folder meanwhile, once."""
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            self.unlink(path)
+    def remove_folder(self, place: Place) -> None:
+        """Remove a folder that must be empty."""
+        os.rmdir(place.name, dir_fd=place.folder.descriptor)
+
+    def remove(self, place: Place) -> None:
+        """Remove a temporary file or folder. Its owner may put something into a folder meanwhile, once.
+
+        Whatever is put in its place between two of these steps, none of them follows it.
+        """
+        if not stat.S_ISDIR(self.mode(place)):
+            self.unlink(place)
             return
         for _ in range(_EMPTYINGS):
-            for name in os.listdir(path):  # noqa: PTH208
-                with contextlib.suppress(FileNotFoundError):
-                    self.unlink(path / name)
+            with self.open_folder(place) as folder:
+                for name in self.names(folder):
+                    with contextlib.suppress(FileNotFoundError):
+                        self.unlink(folder / name)
             try:
-                path.rmdir()
+                self.remove_folder(place)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
             else:
                 return
-        raise OSError(errno.ENOTEMPTY, f"{path.name} is being filled as fast as it is emptied")
+        raise OSError(errno.ENOTEMPTY, f"{place.name} is being filled as fast as it is emptied")
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
@@ -99,11 +198,25 @@ class Disk:
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def make_folders(self, folder: Path, root: Path) -> None:
-        """Make `folder` and its parents up to `root`, durably."""
-        if folder == root or folder.is_dir():
+    def make_root(self, path: Path) -> None:
+        """Make the root and its parents, durably."""
+        if path.is_dir():
             return
-        self.make_folders(folder.parent, root)
+        self.make_root(path.parent)
         with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-        self.sync_folder(folder.parent)
+            path.mkdir()
+        with self.open_root(path.parent) as parent:
+            self.sync_folder(parent)
+
+    def _open_plain(self, place: Place, flags: int) -> tuple[int, os.stat_result]:
+        try:
+            descriptor = os.open(place.name, flags | _FILE, 0o666, dir_fd=place.folder.descriptor)
+        except OSError as error:
+            if error.errno in _NO_FILE and not stat.S_ISREG(mode := self.mode(place)):
+                raise stranger(place, mode) from error
+            raise
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise stranger(place, status.st_mode)
+        return descriptor, status

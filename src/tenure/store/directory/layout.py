@@ -23,13 +23,17 @@ TEMPORARY = "+tmp"
 
 def file_of(key: str) -> PurePath:
     """The path of a (checked) key's file, relative to the store's folder."""
-    *folders, name = key.split("/")
-    return PurePath(*(fold(folder) + "@" for folder in folders), fold(name))
+    return PurePath(*folders_of(key), name_of(key))
 
 
-def folder_of(prefix: str) -> PurePath:
-    """The folder that holds every key below a (checked) prefix."""
-    return PurePath(*(fold(folder) + "@" for folder in prefix.split("/")[:-1]))
+def folders_of(key: str) -> tuple[str, ...]:
+    """The names of the folders that lead to a (checked) key, or to all that is below a prefix."""
+    return tuple([fold(folder) + "@" for folder in key.split("/")[:-1]])
+
+
+def name_of(key: str) -> str:
+    """The name of a (checked) key's file in the last of its folders."""
+    return fold(key.rpartition("/")[2])
 
 
 def fold(segment: str) -> str:

@@ -9,7 +9,8 @@ it is passed by:
 - Whoever acts under a generation that is not the first has, since it got that generation's lock for the first time,
   removed every temporary file and folder of the stripe but its own. When the frozen holder wakes, its rename fails
   because one of its two names is gone: it knows that it changed nothing, and starts again under the new generation.
-  (The one who started the generation cannot do this for all: it may be killed before it has.)
+  (The one who started the generation cannot do this for all: it may be killed before it has.) That the holder has its
+  folder open helps it nothing: a folder that was removed takes nothing in.
 - Who gets a lock looks whether a newer generation exists, and moves there if so. So of the holders of an old
   generation only one that looked before the new one was started can still act, and its file existed by then and is
   gone.
@@ -28,14 +29,14 @@ discard of its stripe goes by the wall clock, in nanoseconds.)
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from zlib import crc32
 
 from tenure.store.directory.disk import Disk
+from tenure.store.directory.folder import Place
+from tenure.store.directory.tree import Tree
 
 STRIPES = 64
 _FIRST_WAIT = 0.00005
@@ -48,32 +49,31 @@ def stripe_of(key: str) -> int:
 
 
 class StripedLocks:
-    def __init__(self, folder: Path, temporary: Path, disk: Disk, patience: float = 1.0) -> None:
-        self._folder = folder
-        self._temporary = temporary
+    def __init__(self, tree: Tree, disk: Disk, patience: float = 1.0) -> None:
+        """`tree` is asked for the generations that there are; later calls bring their own."""
         self._disk = disk
         self._patience = patience
         self._threads = [threading.Lock() for _ in range(STRIPES)]  # spares threads of one process the polling
         self._generation = [0] * STRIPES
         self._disarmed = [0] * STRIPES  # the generation under which this process has removed others' files
-        for path in folder.iterdir():
-            if ours := _LOCK_FILE.fullmatch(path.name):
+        for name in disk.names(tree.locks):
+            if ours := _LOCK_FILE.fullmatch(name):
                 stripe, generation = int(ours[1], 16), int(ours[2])
                 self._generation[stripe] = max(self._generation[stripe], generation)
 
-    def floor(self, stripe: int) -> Path:
+    def floor(self, tree: Tree, stripe: int) -> Place:
         """The file whose modification time no new object of the stripe may be at or below, if there is one."""
-        return self._folder / f"{stripe:02x}.floor"
+        return tree.locks / f"{stripe:02x}.floor"
 
     @contextlib.contextmanager
-    def hold(self, stripe: int, own_file: Path | None) -> Iterator[None]:
-        """Hold the stripe's lock; `own_file` is the temporary file or folder that this holder will use, if any."""
+    def hold(self, tree: Tree, stripe: int, own_name: str | None) -> Iterator[None]:
+        """Hold the stripe's lock; `own_name` is that of the temporary file or folder that this holder uses, if any."""
         mine = self._threads[stripe]
         if not mine.acquire(timeout=5 * self._patience):
             # Another thread of this process works here; if it is stuck in the kernel, so is the disk.
             raise TimeoutError("the disk has not finished an earlier write of this process")
         try:
-            descriptor = self._acquire(stripe, own_file)
+            descriptor = self._acquire(tree, stripe, own_name)
             try:
                 yield
             finally:
@@ -81,15 +81,15 @@ class StripedLocks:
         finally:
             mine.release()
 
-    def _acquire(self, stripe: int, own_file: Path | None) -> int:
+    def _acquire(self, tree: Tree, stripe: int, own_name: str | None) -> int:
         while True:
             generation = self._generation[stripe]
-            descriptor = os.open(self._path(stripe, generation), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = self._disk.open_lock(_lock_file(tree, stripe, generation))
             try:
                 if not self._wait_for(descriptor):
-                    self._start(stripe, generation + 1)
-                elif not self._path(stripe, generation + 1).exists():
-                    self._disarm_earlier_holders(stripe, generation, own_file)
+                    self._start(tree, stripe, generation + 1)
+                elif self._disk.status(_lock_file(tree, stripe, generation + 1)) is None:
+                    self._disarm_earlier_holders(tree, stripe, generation, own_name)
                     return descriptor
             except BaseException:
                 self._disk.unlock(descriptor)
@@ -107,18 +107,19 @@ class StripedLocks:
             pause = min(pause * 2, _LONGEST_WAIT)
         return True
 
-    def _start(self, stripe: int, generation: int) -> None:
-        os.close(os.open(self._path(stripe, generation), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+    def _start(self, tree: Tree, stripe: int, generation: int) -> None:
+        self._disk.close(self._disk.open_lock(_lock_file(tree, stripe, generation)))
 
-    def _disarm_earlier_holders(self, stripe: int, generation: int, own_file: Path | None) -> None:
+    def _disarm_earlier_holders(self, tree: Tree, stripe: int, generation: int, own_name: str | None) -> None:
         """Make sure that whoever holds an earlier generation's lock can no longer change anything."""
         if self._disarmed[stripe] == generation:
             return
-        for path in self._temporary.glob(f"{stripe:02x}.*"):
-            if path != own_file:
+        for name in self._disk.names(tree.temporary):
+            if name.startswith(f"{stripe:02x}.") and name != own_name:
                 with contextlib.suppress(FileNotFoundError):
-                    self._disk.remove(path)
+                    self._disk.remove(tree.temporary / name)
         self._disarmed[stripe] = generation
 
-    def _path(self, stripe: int, generation: int) -> Path:
-        return self._folder / f"{stripe:02x}.{generation}"
+
+def _lock_file(tree: Tree, stripe: int, generation: int) -> Place:
+    return tree.locks / f"{stripe:02x}.{generation}"

@@ -19,6 +19,13 @@ rename takes the object away atomically, whole and without a trace, so nothing b
 links onto a name that is free. Killed before the rename, nothing happened; killed after it, the object is gone, and the
 folder that it lies in is swept. That a key which comes back gets none of its old versions is the work of the stripe's
 floor, which is raised before the rename: killed between the two, a floor that is too high harms nobody.
+
+Who can write the directory cannot have anything outside of it read, written or removed: no link below the root is
+followed (folder.py). A link, FIFO, socket, device or directory that has the name of an object is no object. Listings
+leave it out, as they do with all that is other people's; but it is not *absent* either, for nothing can be created in
+its place, and who is told first that it is missing and then that it exists would try for ever. So every read and write
+of it fails, and says what is to be removed; `delete` removes it, the link and not what it leads to. It is the same with
+a link in the place of a folder, behind which `delete` too finds nothing of ours.
 """
 
 from __future__ import annotations
@@ -27,10 +34,8 @@ import asyncio
 import contextlib
 import errno
 import os
-import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -42,24 +47,23 @@ from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
 from tenure.errors import AccessDenied, BucketMissing, NotFound, StoreError, StoreUnavailable, StoreUnfit
 from tenure.store.directory.disk import Disk
-from tenure.store.directory.layout import LOCKS, TEMPORARY, file_of, fold, folder_of, segment_of
+from tenure.store.directory.folder import Folder, Place
+from tenure.store.directory.layout import folders_of, name_of
+from tenure.store.directory.listing import PAGE, Listing, version_of
 from tenure.store.directory.locks import StripedLocks, stripe_of
+from tenure.store.directory.tree import Missing, Tree
 from tenure.store.guard import OpenGuard, check_body, check_size
-from tenure.store.keys import MAX_SEGMENT_BYTES, check_after, check_key, check_prefix
+from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
-from tenure.store.protocol import Access, StoreInfo
+from tenure.store.protocol import MAX_BODY_BYTES, Access, StoreInfo
 
 T = TypeVar("T")
 
 THREADS = 16
-_PAGE = 1000
 _DELETES = 100
 """Keys that one thread deletes within a request's timeout: each may be the last of its folder, and take two syncs."""
 _LISTING_PATIENCE = 12
 """A page may have to read a folder of a million names first, so it gets this many times a request's timeout."""
-_NAMES_HELD = 250_000
-"""Of one folder, at a time: of a million names in one none but these take memory, and it is read four times."""
-_BEHIND = "~" * MAX_SEGMENT_BYTES
 _RESTARTS = 20
 """How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
 
@@ -67,7 +71,7 @@ _RESTARTS = 20
 class _Temporary(msgspec.Struct):
     """A body that is on the disk, under a name of its own."""
 
-    path: Path
+    place: Place
     descriptor: int
     modified_ns: int
 
@@ -93,7 +97,6 @@ class DirectoryStore:
         self._clock = clock
         self._draw_id = draw_id
         self._disk = disk if disk is not None else Disk()
-        self._temporary = root / TEMPORARY
         self._guard = OpenGuard(f"the directory store {root}")
         self.info = StoreInfo(
             provider="file", url=root.as_uri(), dialect={"versions": "modification time"}, conditional_delete=True
@@ -126,17 +129,17 @@ class DirectoryStore:
         self._guard.check()
         check_prefix(prefix)
         check_after(after)
-        rows = self._walk(self._root / folder_of(prefix), prefix, after or "")
+        rows = Listing(self._root, self._disk).entries(folders_of(prefix), prefix, after or "")
         patience = self._timeout * _LISTING_PATIENCE
-        while page := await self._run("list", prefix, lambda: list(islice(rows, _PAGE)), patience):
+        while page := await self._run("list", prefix, lambda: list(islice(rows, PAGE)), patience):
             for entry in page:
                 yield entry
 
     async def delete(self, *keys: str) -> None:
         for key in keys:
             self._check(key)
-        for start in range(0, len(keys), _PAGE):
-            page = keys[start : start + _PAGE]
+        for start in range(0, len(keys), PAGE):
+            page = keys[start : start + PAGE]
             batches = [page[first : first + _DELETES] for first in range(0, len(page), _DELETES)]
             await asyncio.gather(*(self._run("delete", each[0], partial(self._delete, each)) for each in batches))
 
@@ -153,93 +156,107 @@ class DirectoryStore:
     def _prepare(self, lock_patience: float) -> None:
         try:
             self._make_root()
-            for folder in (self._root / LOCKS, self._temporary):
-                self._disk.make_folders(folder, Path(folder.anchor))  # durably: writes below are worth no more
-            self._locks = StripedLocks(self._root / LOCKS, self._temporary, self._disk, lock_patience)
-            self._sweep()
-            if not any(self._check_file_system() for _ in range(_RESTARTS)):
-                raise StoreUnavailable(f"{self._root}: too many processes are opening it at once: try again")
+            with self._tree() as tree:
+                tree.make_own()
+                self._locks = StripedLocks(tree, self._disk, lock_patience)
+                self._sweep(tree)
+                if not any(self._check_file_system(tree) for _ in range(_RESTARTS)):
+                    raise StoreUnavailable(f"{self._root}: too many processes are opening it at once: try again")
         except OSError as error:
             raise self._trouble("open", error) from error
 
     def _make_root(self) -> None:
         try:
-            self._disk.make_folders(self._root, Path(self._root.anchor))
+            self._disk.make_root(self._root)
         except FileNotFoundError as error:  # of a file system that makes no folders, such as /proc
             why = f"the directory cannot be made ({error.strerror}): give one that can be written to"
             raise StoreUnfit(str(self._root), [why]) from error
 
+    def _tree(self) -> Tree:
+        return Tree(self._root, self._disk)
+
     def _get(self, key: str, unless: Version | None) -> Stored | NotModified:
         try:
-            with (self._root / file_of(key)).open("rb", buffering=0) as file:
-                status = os.fstat(file.fileno())
-                version = _version(status.st_mtime_ns)
-                if unless is not None and unless.matches(version):
-                    return NotModified(version)
-                check_size(key, status.st_size)
-                return Stored(file.read(), version)
-        except (FileNotFoundError, NotADirectoryError):
+            with self._tree() as tree, tree.open(folders_of(key)) as folder:
+                descriptor, status = self._disk.open_file(folder / name_of(key))
+        except (FileNotFoundError, Missing):
             raise NotFound(key) from None
+        try:
+            version = version_of(status.st_mtime_ns)
+            if unless is not None and unless.matches(version):
+                return NotModified(version)
+            check_size(key, status.st_size)
+            body = self._disk.read(descriptor, status.st_size, MAX_BODY_BYTES + 1)
+        finally:
+            self._disk.close(descriptor)
+        check_size(key, len(body))  # it may have grown since
+        return Stored(body, version)
 
     def _put(self, key: str, body: bytes) -> Version:
-        target = self._root / file_of(key)
         for _ in range(_RESTARTS):
-            self._make_folders(target.parent)
-            with self._temporary_file(key, body, later_than=self._newest_ns(key, target)) as temporary:
-                if self._swap(key, temporary, target, expected=None):
-                    self._sync_folder(target.parent)
-                    return _version(temporary.modified_ns)
+            with self._tree() as tree, contextlib.suppress(Missing), tree.make(folders_of(key)) as folder:
+                target = folder / name_of(key)
+                newest_ns = self._newest_ns(tree, key, target)
+                with self._temporary_file(tree, key, body, later_than=newest_ns) as temporary:
+                    if self._swap(tree, key, temporary, target, expected=None):
+                        self._sync_folder(folder)
+                        return version_of(temporary.modified_ns)
         raise StoreUnavailable(self._kept_starting_again("put", key))
 
     def _create(self, key: str, body: bytes) -> Outcome:
-        target = self._root / file_of(key)
         for _ in range(_RESTARTS):
-            if target.exists():
-                return Rejected()
-            floor_ns = _modified_ns(self._locks.floor(stripe_of(key)))
-            with self._temporary_file(key, body, later_than=floor_ns) as temporary:
-                try:
-                    if floor_ns is None:
-                        self._disk.link(temporary.path, target)
-                    else:
-                        self._link_above_floor(key, temporary, target)
-                except FileExistsError:
+            with self._tree() as tree, contextlib.suppress(Missing), tree.make(folders_of(key)) as folder:
+                target = folder / name_of(key)
+                if self._disk.modified_ns(target) is not None:
                     return Rejected()
-                except FileNotFoundError:  # the folder, or our file: see locks.py
-                    self._make_folders(target.parent)
-                    continue
-                self._sync_folder(target.parent)
-                return Applied(_version(temporary.modified_ns))
+                floor_ns = self._disk.modified_ns(self._locks.floor(tree, stripe_of(key)))
+                with self._temporary_file(tree, key, body, later_than=floor_ns) as temporary:
+                    try:
+                        if floor_ns is None:
+                            self._disk.link(temporary.place, target)
+                        else:
+                            self._link_above_floor(tree, key, temporary, target)
+                    except FileExistsError:
+                        return Rejected()
+                    except FileNotFoundError:  # the folder, or our file: see locks.py
+                        continue
+                    self._sync_folder(folder)
+                    return Applied(version_of(temporary.modified_ns))
         return Unknown(StoreUnavailable(self._kept_starting_again("create", key)))
 
     def _replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        target = self._root / file_of(key)
-        for _ in range(_RESTARTS):
-            if not self._has(target, expected):
-                return Rejected()  # spares a doomed write its fsync
-            with self._temporary_file(key, body, later_than=self._newest_ns(key, target)) as temporary:
-                if self._swap(key, temporary, target, expected):
-                    self._sync_folder(target.parent)
-                    return Applied(_version(temporary.modified_ns))
-        return Unknown(StoreUnavailable(self._kept_starting_again("replace", key)))
+        with contextlib.suppress(Missing):
+            for _ in range(_RESTARTS):
+                with self._tree() as tree, tree.open(folders_of(key)) as folder:
+                    target = folder / name_of(key)
+                    if not self._has(target, expected):
+                        return Rejected()  # spares a doomed write its fsync
+                    newest_ns = self._newest_ns(tree, key, target)
+                    with self._temporary_file(tree, key, body, later_than=newest_ns) as temporary:
+                        if self._swap(tree, key, temporary, target, expected):
+                            self._sync_folder(folder)
+                            return Applied(version_of(temporary.modified_ns))
+            return Unknown(StoreUnavailable(self._kept_starting_again("replace", key)))
+        return Rejected()  # where there is no folder, there is no object
 
-    def _swap(self, key: str, temporary: _Temporary, target: Path, expected: Version | None) -> bool:
+    def _swap(self, tree: Tree, key: str, temporary: _Temporary, target: Place, expected: Version | None) -> bool:
         """Rename the file over the target if it is as expected. False: nothing was changed, look again."""
-        with self._locks.hold(stripe_of(key), temporary.path):
+        with self._locks.hold(tree, stripe_of(key), temporary.place.name):
             if expected is not None and not self._has(target, expected):
                 return False
-            self._move_forward(temporary, self._newest_ns(key, target))
+            self._move_forward(temporary, self._newest_ns(tree, key, target))
             try:
-                self._disk.rename(temporary.path, target)
+                self._disk.rename(temporary.place, target)
             except FileNotFoundError:
                 return False
             return True
 
-    def _link_above_floor(self, key: str, temporary: _Temporary, target: Path) -> None:
+    def _link_above_floor(self, tree: Tree, key: str, temporary: _Temporary, target: Place) -> None:
         """Link the file onto a name that is free, with a version that the key never had."""
-        with self._locks.hold(stripe_of(key), temporary.path):
-            self._move_forward(temporary, _modified_ns(self._locks.floor(stripe_of(key))))
-            self._disk.link(temporary.path, target)
+        stripe = stripe_of(key)
+        with self._locks.hold(tree, stripe, temporary.place.name):
+            self._move_forward(temporary, self._disk.modified_ns(self._locks.floor(tree, stripe)))
+            self._disk.link(temporary.place, target)
 
     def _move_forward(self, temporary: _Temporary, newest_ns: int | None) -> None:
         """Somebody may have written since we looked, or the wall clock gone back; versions must not."""
@@ -248,40 +265,45 @@ class DirectoryStore:
             self._disk.stamp(temporary.descriptor, temporary.modified_ns)
             self._disk.sync_file(temporary.descriptor)
 
-    def _newest_ns(self, key: str, target: Path) -> int | None:
+    def _newest_ns(self, tree: Tree, key: str, target: Place) -> int | None:
         """What a new version of the key has to be later than."""
-        current_ns, floor_ns = _modified_ns(target), _modified_ns(self._locks.floor(stripe_of(key)))
+        current_ns = self._disk.modified_ns(target)
+        floor_ns = self._disk.modified_ns(self._locks.floor(tree, stripe_of(key)))
         return current_ns if floor_ns is None else max(current_ns or 0, floor_ns)
 
     def _discard(self, key: str, expected: Version) -> Outcome:
-        target = self._root / file_of(key)
-        for _ in range(_RESTARTS):
-            if not self._has(target, expected):
-                return Rejected()
-            with contextlib.suppress(FileNotFoundError), self._temporary_folder(key) as folder:  # swept: start again
-                if self._take_away(key, folder, target, expected):
-                    self._sync_folder(target.parent)
-                    self._prune(target.parent)
-                    return Applied(expected)
-        return Unknown(StoreUnavailable(self._kept_starting_again("discard", key)))
+        with contextlib.suppress(Missing):
+            for _ in range(_RESTARTS):
+                with self._tree() as tree, tree.open(folders_of(key)) as folder:
+                    target = folder / name_of(key)
+                    if not self._has(target, expected):
+                        return Rejected()
+                    # Our own folder may be swept: start again.
+                    with contextlib.suppress(FileNotFoundError), self._temporary_folder(tree, key) as own:
+                        if self._take_away(tree, key, own, target, expected):
+                            self._sync_folder(folder)
+                            self._prune(tree, folders_of(key))
+                            return Applied(expected)
+            return Unknown(StoreUnavailable(self._kept_starting_again("discard", key)))
+        return Rejected()  # where there is no folder, there is no object
 
-    def _take_away(self, key: str, folder: Path, target: Path, expected: Version) -> bool:
+    def _take_away(self, tree: Tree, key: str, own: Folder, target: Place, expected: Version) -> bool:
         """Rename the target into our folder if it is as expected. False: nothing was removed, look again."""
         stripe = stripe_of(key)
-        with self._locks.hold(stripe, folder):
-            current_ns = _modified_ns(target)
-            if current_ns is None or not expected.matches(_version(current_ns)):
+        with self._locks.hold(tree, stripe, own.name):
+            current_ns = self._disk.modified_ns(target)
+            if current_ns is None or not expected.matches(version_of(current_ns)):
                 return False
-            floor = self._locks.floor(stripe)
-            if (_modified_ns(floor) or 0) < current_ns:
-                self._raise_floor(folder / "floor", floor, current_ns)
+            floor = self._locks.floor(tree, stripe)
+            if (self._disk.modified_ns(floor) or 0) < current_ns:
+                self._raise_floor(own / "floor", floor, current_ns)
             try:
-                self._disk.rename(target, folder / "body")
+                self._disk.rename(target, own / "body")
             except FileNotFoundError:
                 return False
             return True
 
-    def _raise_floor(self, own_file: Path, floor: Path, modified_ns: int) -> None:
+    def _raise_floor(self, own_file: Place, floor: Place, modified_ns: int) -> None:
         descriptor = self._disk.write_new(own_file, b"")
         try:
             self._disk.stamp(descriptor, modified_ns)
@@ -289,103 +311,101 @@ class DirectoryStore:
         finally:
             self._disk.close(descriptor)
         self._disk.rename(own_file, floor)
-        self._disk.sync_folder(floor.parent)
+        self._disk.sync_folder(floor.folder)
 
-    def _make_folders(self, folder: Path) -> None:
-        """Make a write's folders; if one is pruned meanwhile, the write finds out and starts again."""
-        with contextlib.suppress(FileNotFoundError):
-            self._disk.make_folders(folder, self._root)
-
-    def _sync_folder(self, folder: Path) -> None:
+    def _sync_folder(self, folder: Folder) -> None:
         """Make a change durable. A folder that is gone was pruned: what we wrote has been deleted since."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError):  # as a file system in user space may say of it
             self._disk.sync_folder(folder)
 
     def _delete(self, keys: tuple[str, ...]) -> None:
-        folders = set()
+        by_folder: dict[tuple[str, ...], list[str]] = {}
         for key in keys:
-            target = self._root / file_of(key)
-            with self._locks.hold(stripe_of(key), None), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                self._disk.unlink(target)
-                folders.add(target.parent)
-        for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
-            self._sync_folder(folder)
-            self._prune(folder)
+            by_folder.setdefault(folders_of(key), []).append(key)
+        with self._tree() as tree:
+            for names in sorted(by_folder, key=len, reverse=True):  # a folder is empty after those in it
+                with contextlib.suppress(Missing):
+                    self._delete_in(tree, names, by_folder[names])
 
-    def _prune(self, folder: Path) -> None:
+    def _delete_in(self, tree: Tree, names: tuple[str, ...], keys: Iterable[str]) -> None:
+        changed = False
+        with tree.open(names) as folder:
+            for key in keys:
+                with self._locks.hold(tree, stripe_of(key), None), contextlib.suppress(FileNotFoundError):
+                    self._disk.unlink(folder / name_of(key))
+                    changed = True
+            if changed:
+                self._sync_folder(folder)
+        if changed:
+            self._prune(tree, names)
+
+    def _prune(self, tree: Tree, names: tuple[str, ...]) -> None:
         """Remove folders that became empty; a write that needs one meanwhile makes it again."""
-        with contextlib.suppress(OSError):
-            while folder != self._root:
-                folder.rmdir()
-                folder = folder.parent
-
-    def _walk(self, folder: Path, prefix: str, after: str) -> Iterator[Entry]:
-        """What lies in a folder and below. So many names are held at a time; for more, the folder is read again."""
-        base = str(folder) + "/"
-        while segments := _first_names(folder, prefix, after):
-            for segment in segments:
-                below = prefix + segment
-                if segment[-1] == "/":
-                    yield from self._walk(folder / (fold(segment[:-1]) + "@"), below, after)
-                elif entry := _entry(base + fold(segment), below):
-                    yield entry
-            if len(segments) < _NAMES_HELD:
-                return
-            # Behind all that lay in the last of them, if that was a folder: no character of a key is higher than ~.
-            after = prefix + segments[-1] + (_BEHIND if segments[-1][-1] == "/" else "")
+        with contextlib.suppress(OSError, StoreUnfit):
+            while names:
+                with tree.open(names[:-1]) as parent:
+                    self._disk.remove_folder(parent / names[-1])
+                names = names[:-1]
 
     @contextlib.contextmanager
-    def _temporary_file(self, key: str, body: bytes, later_than: int | None = None) -> Iterator[_Temporary]:
-        path = self._temporary / f"{stripe_of(key):02x}.{self._draw_id()}"
+    def _temporary_file(self, tree: Tree, key: str, body: bytes, later_than: int | None = None) -> Iterator[_Temporary]:
+        place = tree.temporary / f"{stripe_of(key):02x}.{self._draw_id()}"
         modified_ns = max(self._clock.read().wall_ns, (later_than or 0) + 1)  # the wall clock may go back
         try:
-            descriptor = self._disk.write_new(path, body)
+            descriptor = self._disk.write_new(place, body)
             try:
                 self._disk.try_lock(descriptor)  # tells sweepers that somebody is alive behind this file
                 self._disk.stamp(descriptor, modified_ns)
                 self._disk.sync_file(descriptor)
-                yield _Temporary(path, descriptor, modified_ns)
+                yield _Temporary(place, descriptor, modified_ns)
             finally:
                 self._disk.unlock(descriptor)
         finally:
             with contextlib.suppress(FileNotFoundError):
-                self._disk.unlink(path)
+                self._disk.unlink(place)
 
     @contextlib.contextmanager
-    def _temporary_folder(self, key: str) -> Iterator[Path]:
-        path = self._temporary / f"{stripe_of(key):02x}.{self._draw_id()}"
+    def _temporary_folder(self, tree: Tree, key: str) -> Iterator[Folder]:
+        place = tree.temporary / f"{stripe_of(key):02x}.{self._draw_id()}"
         try:
-            descriptor = self._disk.make_folder(path)
+            self._disk.make_folder(place)
+            folder = self._disk.open_folder(place)
             try:
-                self._disk.try_lock(descriptor)  # tells sweepers that somebody is alive behind this folder
-                yield path
+                self._disk.try_lock(folder.descriptor)  # tells sweepers that somebody is alive behind this folder
+                yield folder
             finally:
-                self._disk.unlock(descriptor)
+                self._disk.unlock(folder.descriptor)
         finally:
             with contextlib.suppress(FileNotFoundError):
-                self._disk.remove(path)
+                self._disk.remove(place)
 
-    def _sweep(self) -> None:
+    def _sweep(self, tree: Tree) -> None:
         """Remove what processes that died have left. Removing a file or folder too many is harmless: see locks.py."""
-        for path in self._temporary.iterdir():
+        for name in self._disk.names(tree.temporary):
             with contextlib.suppress(FileNotFoundError):
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    if self._disk.try_lock(descriptor):
-                        self._disk.remove(path)
-                finally:
-                    self._disk.unlock(descriptor)
+                self._sweep_away(tree.temporary / name)
 
-    def _check_file_system(self) -> bool:
+    def _sweep_away(self, place: Place) -> None:
+        descriptor = self._disk.open_left_over(place)
+        if descriptor is None:
+            self._disk.unlink(place)
+            return
+        try:
+            if self._disk.try_lock(descriptor):
+                self._disk.remove(place)
+        finally:
+            self._disk.unlock(descriptor)
+
+    def _check_file_system(self, tree: Tree) -> bool:
         """Refuse a file system on which versions or creates would not work. False: our file was swept, try again."""
         reasons = []
-        second = self._temporary / f"check.{self._draw_id()}"
-        with self._temporary_file("check", b"") as temporary:
+        second = tree.temporary / f"check.{self._draw_id()}"
+        with self._temporary_file(tree, "check", b"") as temporary:
             self._disk.stamp(temporary.descriptor, odd_ns := temporary.modified_ns | 1)
             if os.fstat(temporary.descriptor).st_mtime_ns != odd_ns:
                 reasons.append("its file system does not keep times in nanoseconds, which tenure uses as versions")
             try:
-                self._disk.link(temporary.path, second)
+                self._disk.link(temporary.place, second)
                 self._disk.unlink(second)
             except FileNotFoundError:
                 return False
@@ -395,9 +415,9 @@ class DirectoryStore:
             raise StoreUnfit(str(self._root), [*reasons, "use a folder on a local disk"])
         return True
 
-    def _has(self, target: Path, expected: Version) -> bool:
-        current_ns = _modified_ns(target)
-        return current_ns is not None and expected.matches(_version(current_ns))
+    def _has(self, target: Place, expected: Version) -> bool:
+        current_ns = self._disk.modified_ns(target)
+        return current_ns is not None and expected.matches(version_of(current_ns))
 
     # Back on the event loop.
 
@@ -470,54 +490,3 @@ def _settle(answer: asyncio.Future[T], result: T | None = None, error: BaseExcep
 
 def _give_up(answer: asyncio.Future[T]) -> None:
     _settle(answer, error=_GaveUp())
-
-
-def _first_names(folder: Path, prefix: str, after: str) -> list[str]:
-    """The first segments below `prefix` that hold anything after `after`, in order; folders end in `/`."""
-    found: list[str] = []
-    highest: str | None = None
-    try:
-        with os.scandir(folder) as names:
-            for each in names:
-                name = each.name
-                segment = segment_of(name) if name[-1] != "@" else segment_of(name[:-1])
-                if segment is None:
-                    continue
-                if name[-1] == "@":
-                    segment += "/"
-                if highest is not None and segment > highest:
-                    continue
-                below = prefix + segment
-                if below > after or (segment[-1] == "/" and after.startswith(below)):
-                    found.append(segment)
-                    if len(found) >= 2 * _NAMES_HELD:
-                        found.sort()
-                        del found[_NAMES_HELD:]
-                        highest = found[-1]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    found.sort()
-    return found[:_NAMES_HELD]
-
-
-def _version(modified_ns: int) -> Version:
-    return Version(e_tag=f"{modified_ns:x}")
-
-
-def _modified_ns(target: Path) -> int | None:
-    try:
-        return os.stat(target).st_mtime_ns  # noqa: PTH116
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _entry(path: str, key: str) -> Entry | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except FileNotFoundError:
-        return None  # deleted since the folder was read
-    if not stat.S_ISREG(status.st_mode):
-        return None  # somebody else's folder
-    # The version's time may be ahead of the clock, after somebody set it back; when the file came here is not.
-    modified = datetime.fromtimestamp(status.st_ctime_ns / 1e9, UTC)
-    return Entry(key=key, version=_version(status.st_mtime_ns), size=status.st_size, modified=modified)

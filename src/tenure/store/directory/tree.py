@@ -1,0 +1,94 @@
+"""The store's directory, open for the time of one operation, and the one way from its root to a folder of a key."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tenure.store.directory.disk import Disk
+from tenure.store.directory.folder import Folder, Place, stranger
+from tenure.store.directory.layout import LOCKS, TEMPORARY
+
+
+class Missing(OSError):
+    """A folder on the way to a key is not there, or a plain file has its name."""
+
+
+class Tree:
+    """The root and the store's own folders, open until the end of the `with` that a tree is to be used in.
+
+    The root is opened by its path each time, and may lie behind links: it is the user's own word, and what was removed
+    and made again meanwhile is found. Nothing below it is ever followed.
+    """
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        """Raises `Missing` if there is no root."""
+        self._disk = disk
+        self._own: dict[str, Folder] = {}
+        try:
+            self._root = disk.open_root(root)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise Missing(error.errno, error.strerror) from error
+
+    def __enter__(self) -> Tree:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder in (*self._own.values(), self._root):
+            folder.close()
+
+    @property
+    def locks(self) -> Folder:
+        return self._own_folder(LOCKS)
+
+    @property
+    def temporary(self) -> Folder:
+        return self._own_folder(TEMPORARY)
+
+    def open(self, names: Sequence[str]) -> Folder:
+        """The folder of so many names below the root, for the caller to close. Raises `Missing`."""
+        try:
+            return self._walk(names, self._disk.open_folder)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise Missing(error.errno, error.strerror) from error
+
+    def make(self, names: Sequence[str]) -> Folder:
+        """The same, made durably where it is missing. Raises `Missing` if it is removed while it is being made."""
+        try:
+            return self._walk(names, self._open_or_make)
+        except FileNotFoundError as error:
+            raise Missing(error.errno, error.strerror) from error
+
+    def make_own(self) -> None:
+        """Make the store's own folders durably: what is written into them is worth no more than they are."""
+        for name in (LOCKS, TEMPORARY):
+            self._own[name] = self._open_or_make(self._root / name)
+
+    def _walk(self, names: Sequence[str], step: Callable[[Place], Folder]) -> Folder:
+        folder = self._disk.open_again(self._root)
+        for name in names:
+            with folder:  # the parent, which is needed no longer
+                folder = step(folder / name)
+        return folder
+
+    def _open_or_make(self, place: Place) -> Folder:
+        with contextlib.suppress(FileNotFoundError):
+            return self._open_folder(place)
+        with contextlib.suppress(FileExistsError):
+            self._disk.make_folder(place)
+        self._disk.sync_folder(place.folder)
+        return self._open_folder(place)
+
+    def _own_folder(self, name: str) -> Folder:
+        folder = self._own.get(name)
+        if folder is None:
+            folder = self._own[name] = self._open_folder(self._root / name)
+        return folder
+
+    def _open_folder(self, place: Place) -> Folder:
+        """A folder that something is to be written into: a plain file with its name is in the way."""
+        try:
+            return self._disk.open_folder(place)
+        except NotADirectoryError as error:
+            raise stranger(place, self._disk.mode(place)) from error
