@@ -12,7 +12,7 @@ import pytest
 from lab.soak.fleet import LIMITS, Report, folder_of, proc
 from lab.soak.judge import Limit, Series, judge, judge_all, slope, table
 from lab.soak.node import malloc_state, measured
-from lab.soak.simulated import BROKEN, HOURS, SimulatedSoak
+from lab.soak.simulated import BROKEN, HOURS, SimulatedSoak, less_days
 from tenure.ledger.snapshots import Archivist
 
 HOUR = 3600.0
@@ -115,6 +115,18 @@ def test_folders(key: str, folder: str) -> None:
 def test_a_process_that_is_gone_has_nothing() -> None:
     assert proc(os.getpid())["files"] > 2
     assert proc(2**30) == {}
+
+
+def pages(at: float, a_day: float) -> float:
+    """Of a counter's history: one an hour, which become one a day when that is over."""
+    return 10 + at % (24 * HOUR) / HOUR + a_day * (at // (24 * HOUR))
+
+
+@pytest.mark.parametrize(("a_day", "is_flat"), [(1.0, True), (2.0, False)])
+def test_a_page_a_day_is_no_leak_and_two_are(a_day: float, is_flat: bool) -> None:
+    series = [(HOUR * number, pages(HOUR * number, a_day)) for number in range(8 * 24)]
+    row = judge("all", "bucket/pages", less_days(series), Limit(5, share=0.1), after=24 * HOUR)
+    assert row.is_flat is is_flat, row
 
 
 def test_memory_that_python_knows_nothing_of_is_seen() -> None:
