@@ -17,8 +17,11 @@ from tenure.database.counted import Counted, counted_of
 from tenure.database.ids import key_of
 from tenure.database.records import Envelope, encode
 from tenure.database.resource import Resource
+from tenure.election.records import encode as encode_record
 from tenure.entropy import Random
 from tenure.ledger import LedgerConfig, LogEntry
+from tenure.ledger.agreed import LEDGER, AgreedLedger
+from tenure.ledger.layout import ledger_folder
 from tenure.ledger.records import decode_entry
 from tenure.plugins.counters import EventualConsistencyPlugin
 from tenure.plugins.counters.cell import Cell
@@ -160,7 +163,15 @@ class Rig:
         self.events: list[Any] = []
         self.entries: list[LogEntry] = []
         self._ids = itertools.count(1)
+        self._agree(ledger if ledger is not None else LedgerConfig())
         self.bucket.watchers.append(self._watch)
+
+    def _agree(self, ledger: LedgerConfig) -> None:
+        """On what those agree who take part. Here nobody does, since the test says who leads."""
+        agreed = AgreedLedger(
+            write_id="first", retention_ms=round(ledger.retention * 1000), trim_delay_ms=round(ledger.trim_delay * 1000)
+        )
+        self.bucket.restore(f"{ledger_folder(EventualConsistencyPlugin.slug, NAME)}{LEDGER}", encode_record(agreed))
 
     def __enter__(self) -> Self:
         return self

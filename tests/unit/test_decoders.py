@@ -35,7 +35,6 @@ NOT_FROM_A_BUCKET = {
     "database.storage:_entry": "the value inside a record, for which `Damaged` is raised",
     "plugins.counters.pages": "bodies whose checksum is in the log",
     "plugins.queue.plugin:S3QueuePlugin.result": "`Damaged` is raised for what is none",
-    "run.telling": "bytes of its own, as text",
     "plugins.queue.plugin:S3QueuePlugin._start_worker": "the user's schema for messages",
     "plugins.queue.worker:QueueWorker.__init__": "the body of a message, which fails as its handler does",
     "plugins.scheduler.changes": "a change to a job that was decoded",
