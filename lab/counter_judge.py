@@ -11,7 +11,9 @@ records themselves, history and roll-ups (`lab.counter_cluster`).
   Amounts are random and large, so that what is missing or too much tells which call it was: lost, doubled, or another
   record's.
 - A consistent read misses nothing that was acknowledged before it was asked for, and has nothing that was not given
-  before it was answered. No total goes back, whoever reads it, but for what was subtracted.
+  before it was answered. No total goes back, but for what was subtracted: what one consistent read has, every one has
+  that is asked for after it was answered, by whichever process; what a plain read has, every later one of the same
+  process; and what any has is in the total when all is over.
 - The other fields of a record are what was written last, whoever counted meanwhile; and the copy of a total that stands
   in a record is the total.
 - History, roll-ups and the first ten agree with the totals.
@@ -189,26 +191,20 @@ class Judge:
     # Reads
 
     def _reads(self) -> None:
-        before: dict[tuple[str, str, Counter], Read] = {}
-        for read in sorted(self.notes.reads, key=lambda each: each.asked_ns):
-            calls = self.by_counter.get(read.counter, [])
-            self._read(read, calls)
-            series = (read.process, read.how, read.counter)
-            if series in before:
-                self._rises(before[series], read, calls)
-            before[series] = read
-        for read in before.values():
-            told = Read(2**62, 2**62, "all over", read.how, read.counter, self._told(read.counter))
-            self._rises(read, told, self.by_counter.get(read.counter, []))
+        series: dict[tuple[str, Counter], list[Read]] = defaultdict(list)
+        for read in self.notes.reads:
+            self._read(read, self.by_counter.get(read.counter, []))
+            # A plain one may say what its process looked at last. A consistent one asks the store, whoever asks.
+            series["" if read.how == "consistent" else read.process, read.counter].append(read)
+        for (_, counter), reads in series.items():
+            over = Read(2**62, 2**62, "all over", reads[0].how, counter, self._told(counter))
+            self._rises([*reads, over], self.by_counter.get(counter, []))
 
     def _read(self, read: Read, calls: Sequence[Call]) -> None:
         is_consistent = read.how == "consistent"
-        certain = [call for call in calls if is_consistent and _is_acked(call, read.asked_ns)]
-        maybe = [
-            call
-            for call in calls
-            if call.began_ns <= read.told_ns and not (is_consistent and _is_acked(call, read.asked_ns))
-        ]
+        certain = _certain(read, calls)
+        known = {call.name for call in certain}
+        maybe = [call for call in calls if call.began_ns <= read.told_ns and call.name not in known]
         self.open_reads += is_consistent and bool(maybe)
         rest = read.value - self._start(read.counter) - sum(call.amount for call in certain)
         least, most = _least(maybe), sum(call.amount for call in maybe if call.amount > 0)
@@ -220,18 +216,27 @@ class Judge:
         elif is_consistent and len(maybe) <= MAX_READ_OPEN and rest not in subset_sums(maybe):
             self.found["read_unexplained"].append(where)
 
-    def _rises(self, first: Read, second: Read, calls: Sequence[Call]) -> None:
-        """What was in a total stays in it."""
-        if second.asked_ns < first.told_ns:
-            return  # beside each other: either may be the newer one
-        is_consistent = first.how == "consistent"
-        between = [
-            call
-            for call in calls
-            if call.began_ns <= second.told_ns and not (is_consistent and _is_acked(call, first.asked_ns))
-        ]
-        if second.value < first.value + _least(between):
-            self.found["gone_back"].append(f"{_shown(second)}, after {_shown(first)}")
+    def _rises(self, reads: Sequence[Read], calls: Sequence[Call]) -> None:
+        """What was in a total is in every one that is asked for after that was answered.
+
+        Of two reads that are beside each other either may be the newer one. What lies between two others is what was
+        given by the end of the second, but for what the first has for certain; as far as it was subtracted, the second
+        may be lower by it. So every read has a mark that no later one may fall below, and the highest one counts.
+        """
+        subtractions = [call for call in calls if call.amount < 0]
+        answered = sorted(reads, key=lambda each: each.told_ns)
+        highest: Read | None = None
+        mark = passed = 0
+        for read in sorted(reads, key=lambda each: each.asked_ns):
+            while passed < len(answered) and answered[passed].told_ns <= read.asked_ns:
+                former = answered[passed]
+                passed += 1
+                least = former.value - _least(_certain(former, subtractions))
+                if highest is None or least > mark:
+                    highest, mark = former, least
+            given = [call for call in subtractions if call.began_ns <= read.told_ns]
+            if highest is not None and read.value < mark + _least(given):
+                self.found["gone_back"].append(f"{_shown(read)}, after {_shown(highest)}")
 
     # Records
 
@@ -294,8 +299,11 @@ def _by_which(calls: Iterable[Call], rest: int, sums: dict[int, list[Call]], *, 
     return next((call for call in calls if rest - sign * call.amount in sums), None)
 
 
-def _is_acked(call: Call, by_ns: int) -> bool:
-    return call.acked_ns is not None and call.acked_ns <= by_ns
+def _certain(read: Read, calls: Iterable[Call]) -> list[Call]:
+    """What a read has, whatever happened: nothing, if it is a plain one."""
+    if read.how != "consistent":
+        return []
+    return [call for call in calls if call.acked_ns is not None and call.acked_ns <= read.asked_ns]
 
 
 def _least(calls: Iterable[Call]) -> int:

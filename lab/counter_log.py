@@ -30,7 +30,7 @@ from pathlib import Path
 import msgspec
 
 from lab.believer import boottime_ns
-from lab.judge import Unjudgeable
+from lab.judge import Unjudgeable, text_of
 
 Counter = tuple[str, str]
 """A record's id, and a field."""
@@ -169,7 +169,7 @@ class Notes:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     # What is not ended by a newline was cut off by a kill.
-    for number, line in enumerate(path.read_text().split("\n")[:-1], 1):
+    for number, line in enumerate(text_of(path).split("\n")[:-1], 1):
         yield number, line.split(" ")
 
 

@@ -24,10 +24,18 @@ anywhere: between the lines, and between the stamps of one line, before or after
   or inside either, makes that longer, and then nothing is concluded about the time between. Lines that are joined so
   are a `Run`.
 - Two processes overlap if their runs do, or if the window of a line of one lies inside a run of the other.
+- A line that says true, and begins after one that said so under a higher epoch has ended, is of somebody who was
+  followed already and has not noticed (`epochs_gone_back`). That needs no run: it is seen however far apart the lines
+  are, and whether the higher one is still believed in or not.
 
 Hence nothing here is ever an overlap that was not one, provided that a process which ended a term never leads under
-the same epoch again (which is checked: `terms_resumed`). What may escape is an overlap shorter than the time between
-two lines.
+the same epoch again (which is checked: `terms_resumed`).
+
+What escapes is what no line was written about. Two that lead at once are found if their epochs are the same, or if the
+one with the lower writes a line, saying true, after the first such line of the other. So of two that go on asking an
+overlap escapes only if it is shorter than the silence between two lines of the one and that between two lines of the
+other together, and `longest_silence` bounds both. While a process writes nothing (it is stopped, or its log is not
+given) it is not judged, whatever it does.
 """
 
 from __future__ import annotations
@@ -132,7 +140,7 @@ class Verdict(msgspec.Struct, frozen=True):
     holding_overlaps: tuple[Overlap, ...]
     epochs_led_twice: tuple[int, ...]
     epochs_gone_back: tuple[tuple[int, int], ...]
-    """(higher, lower): the lower began after the higher had begun."""
+    """(higher, lower): the lower was claimed, or its lease held, after the higher was. For each lower the first one."""
     terms_resumed: tuple[tuple[str, int], ...]
     """(process, epoch): it said no longer to lead, and then again to lead, under one epoch."""
     nameless: tuple[str, ...]
@@ -158,6 +166,14 @@ _VIOLATIONS = (
 Claim = Callable[[Sample], bool]
 
 
+def _leads(sample: Sample) -> bool:
+    return sample.leading
+
+
+def _holds(sample: Sample) -> bool:
+    return sample.holding
+
+
 def judge(samples: Iterable[Sample], events_ns: Sequence[int] = (), *, torn_lines: int = 0) -> Verdict:
     """The samples of each process must come in the order in which they were taken; processes may be mixed."""
     logs: dict[str, list[Sample]] = {}
@@ -167,7 +183,10 @@ def judge(samples: Iterable[Sample], events_ns: Sequence[int] = (), *, torn_line
         raise Unjudgeable("there is not one line to judge")
     for log in logs.values():
         _check_order(log)
-    terms = sorted((term for log in logs.values() for term in _terms(log)), key=lambda term: term.first.after_ns)
+    terms = sorted(
+        (term for log in logs.values() for term in _terms(log, _leads)), key=lambda term: term.first.after_ns
+    )
+    holdings = [term for log in logs.values() for term in _terms(log, _holds)]
     silences = sorted(b.before_ns - a.after_ns for log in logs.values() for a, b in itertools.pairwise(log)) or [0]
     led = sorted({term.epoch for term in terms if term.epoch})
     return Verdict(
@@ -180,10 +199,10 @@ def judge(samples: Iterable[Sample], events_ns: Sequence[int] = (), *, torn_line
         median_silence=silences[len(silences) // 2] / _NS,
         epochs_skipped=tuple(sorted(set(range(led[0], led[-1])) - set(led))) if led else (),
         torn_lines=torn_lines,
-        overlaps=tuple(_overlaps(logs, lambda sample: sample.leading)),
-        holding_overlaps=tuple(_overlaps(logs, lambda sample: sample.holding)),
+        overlaps=tuple(_overlaps(logs, _leads)),
+        holding_overlaps=tuple(_overlaps(logs, _holds)),
         epochs_led_twice=tuple(sorted(_twice(term.epoch for term in terms if term.epoch))),
-        epochs_gone_back=tuple(_gone_back(terms)),
+        epochs_gone_back=tuple(sorted({*_gone_back(terms), *_gone_back(holdings)}, reverse=True)),
         terms_resumed=tuple(resumed for log in logs.values() for resumed in _resumed(log)),
         nameless=tuple(name for name, log in logs.items() if any(s.leading and not s.epoch for s in log)),
         leading_not_holding=tuple(name for name, log in logs.items() if any(s.leading and not s.holding for s in log)),
@@ -191,10 +210,18 @@ def judge(samples: Iterable[Sample], events_ns: Sequence[int] = (), *, torn_line
 
 
 def judge_logs(paths: Iterable[Path], events_ns: Sequence[int] = ()) -> Verdict:
-    logs = [parse(path.read_text(), str(path)) for path in paths]
+    logs = [parse(text_of(path), str(path)) for path in paths]
     return judge(
         (sample for samples, _ in logs for sample in samples), events_ns, torn_lines=sum(torn for _, torn in logs)
     )
+
+
+def text_of(path: Path) -> str:
+    """Of any log: what is no text is no log that can be judged, as little as a line that nobody wrote so."""
+    try:
+        return path.read_text()
+    except ValueError as failure:
+        raise Unjudgeable(f"{path}: not a log, for it is no text: {failure}") from None
 
 
 def parse(text: str, name: str = "log") -> tuple[list[Sample], int]:
@@ -221,10 +248,10 @@ def _check_order(log: Sequence[Sample]) -> None:
             raise Unjudgeable(f"{earlier.process}: a line was taken before the one above it had ended: {later}")
 
 
-def _terms(log: Iterable[Sample]) -> list[Term]:
+def _terms(log: Iterable[Sample], claim: Claim) -> list[Term]:
     terms: dict[int, Term] = {}
     for sample in log:
-        if sample.leading:
+        if claim(sample):
             begun = terms.get(sample.epoch)
             first = begun.first if begun else sample
             terms[sample.epoch] = Term(sample.process, sample.epoch, first, sample)
@@ -288,9 +315,15 @@ def _reaction(event_ns: int, terms: Sequence[Term]) -> Reaction:
 
 
 def _gone_back(terms: Sequence[Term]) -> Iterator[tuple[int, int]]:
-    for one, other in itertools.permutations(terms, 2):
-        if one.epoch > other.epoch and one.first.after_ns < other.first.before_ns:
-            yield one.epoch, other.epoch
+    """Not the first claims alone: the last one of an epoch may be of somebody who slept meanwhile."""
+    earliest: Term | None = None
+    """Of all that are higher."""
+    descending = sorted(terms, key=lambda term: term.epoch, reverse=True)
+    for epoch, group in itertools.groupby(descending, key=lambda term: term.epoch):
+        of_epoch = list(group)
+        if earliest is not None and any(earliest.first.after_ns < term.last.before_ns for term in of_epoch):
+            yield earliest.epoch, epoch
+        earliest = min((*of_epoch, *((earliest,) if earliest else ())), key=lambda term: term.first.after_ns)
 
 
 def _twice(things: Iterable[T]) -> set[T]:

@@ -11,12 +11,13 @@ All instants are of CLOCK_BOOTTIME, which is one clock for all processes of a ma
 
 - Lost: accepted, and no handling of it has ended.
 - Again: handled once more under a higher token, though a report on an earlier handling was durable in time.
-- Unexplained: handled once more, and the process that had it before was not killed meanwhile (while it handled, or so
-  shortly after that it cannot have reported), was not stopped, was not late, was not cut off from the store, and was
-  not stopped short by SIGTERM.
+- Unexplained: handled once more, and the process that had it before was not killed meanwhile, was not stopped and was
+  not cut off from the store (while it handled, or so shortly after that it cannot have reported: `UNREPORTED`), was not
+  late, and was not stopped short by SIGTERM.
 - Of an ordering key: first handlings are in the order of sending, and no two at once, but for a process that was
-  stopped or late.
-- Tokens rise from each handling of a message to the next, and no two have the same.
+  stopped or late at that time.
+- Tokens rise from each handling of a message to the next, and no two have the same. Only who was stopped as it was to
+  begin may have noted so too late.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from pathlib import Path
 
 import msgspec
 
-from lab.judge import Unjudgeable
+from lab.judge import Unjudgeable, text_of
 from lab.lock_judge import percentiles
 
 _NS = 1_000_000_000
 UNREPORTED = 5.0
-"""Seconds that the report on a handling may take. Who is killed later than this after it had reported it."""
+"""Seconds that the report on a handling may take. Who is killed, stopped or cut off later than this had reported it."""
+_UNREPORTED_NS = round(UNREPORTED * _NS)
 
 
 class Handling(msgspec.Struct):
@@ -185,7 +187,7 @@ class Files:
 
 def _lines(path: Path) -> Iterable[tuple[int, list[str]]]:
     # What is not ended by a newline was cut off by a kill.
-    for number, line in enumerate(path.read_text().split("\n")[:-1], 1):
+    for number, line in enumerate(text_of(path).split("\n")[:-1], 1):
         yield number, line.split(" ")
 
 
@@ -235,7 +237,7 @@ class Judge:
     def was_late(self, handling: Handling, until_ns: int) -> bool:
         """Its time was over before it ended, or it told itself that a report came late."""
         if handling.ended_ns is None:
-            return until_ns - handling.began_ns >= self._visibility_ns and self.killed_ns(handling.process) is None
+            return until_ns - handling.began_ns >= self._visibility_ns
         if handling.remaining_ms <= 0:
             return True
         return any(handling.ended_ns <= at_ns <= until_ns + _NS for at_ns in self.files.late[handling.process])
@@ -250,14 +252,17 @@ class Judge:
             if unreported <= UNREPORTED and before.acked_ns is None:
                 self.longest_unreported = max(self.longest_unreported, unreported)
                 return "killed before its report"
-        if self.was_stopped(before.process, before.began_ns, after.began_ns):
+        until_ns = after.began_ns
+        if before.ended_ns is not None:
+            until_ns = min(until_ns, before.ended_ns + _UNREPORTED_NS)
+        if self.was_stopped(before.process, before.began_ns, until_ns):
             return "stopped"
         if self.was_late(before, after.began_ns):
             return "late"
-        if self.was_cut(before.process, before.began_ns, after.began_ns):
+        if self.was_cut(before.process, before.began_ns, until_ns):
             return "cut off"
-        if how == "terminated" and before.ended_ns is None and before.began_ns <= ended_ns:
-            return "cut short by SIGTERM"
+        if before.ended_ns is None and before.began_ns <= ended_ns <= after.began_ns:
+            return "cut short by SIGTERM"  # a kill was told above
         return None
 
     def judge(self, within: float | None) -> QueueVerdict:
@@ -319,7 +324,7 @@ class Judge:
         for handling in handlings:
             if highest is not None:
                 same = handling.token == highest.token
-                was_paused = self.was_stopped(handling.process, 0, handling.began_ns)
+                was_paused = self.was_stopped(handling.process, highest.began_ns - _UNREPORTED_NS, handling.began_ns)
                 if same or (handling.token < highest.token and not was_paused):
                     yield f"{_told(handling)}, after {_told(highest)}"
                 elif handling.token > highest.token and handling.attempt < highest.attempt:
@@ -363,16 +368,21 @@ class Judge:
             if handling.key != "-":
                 by_key[handling.key].append(handling)
         for handlings in by_key.values():
-            longest = handlings[0]
-            for handling in handlings[1:]:
-                if self._until(longest) > handling.began_ns and not (
-                    self.was_stopped(longest.process, longest.began_ns, handling.began_ns)
-                    or self.was_late(longest, handling.began_ns)
-                    or self.was_stopped(handling.process, longest.began_ns, handling.began_ns)
-                ):
-                    yield f"{_told(handling)} while {_told(longest)}"
-                if self._until(handling) > self._until(longest):
-                    longest = handling
+            open: list[Handling] = []
+            for handling in handlings:
+                open = [each for each in open if self._until(each) > handling.began_ns]
+                for each in open:
+                    if not self._may_meet(each, handling):
+                        yield f"{_told(handling)} while {_told(each)}"
+                open.append(handling)
+
+    def _may_meet(self, before: Handling, after: Handling) -> bool:
+        """`before` had lost its ticket and could not know it, or `after` had, and began all the same."""
+        return (
+            self.was_stopped(before.process, before.began_ns, after.began_ns)
+            or self.was_late(before, after.began_ns)
+            or self.was_stopped(after.process, before.began_ns, after.began_ns)
+        )
 
     def _until(self, handling: Handling) -> int:
         """The handling lasted at least until then."""

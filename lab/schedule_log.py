@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from lab.judge import Unjudgeable
+from lab.judge import Unjudgeable, text_of
 
 
 class Defined(msgspec.Struct, frozen=True):
@@ -226,7 +226,7 @@ class Runs:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     # What is not ended by a newline was cut off by a kill.
-    for number, line in enumerate(path.read_text().split("\n")[:-1], 1):
+    for number, line in enumerate(text_of(path).split("\n")[:-1], 1):
         yield number, line.split(" ")
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from lab.judge import Term, Unjudgeable
+from lab.judge import Term, Unjudgeable, text_of
 from lab.load.plan import Plan
 from lab.lock_judge import percentiles
 
@@ -127,7 +127,7 @@ class Files:
 
 def _lines(path: Path) -> Iterable[tuple[int, list[str]]]:
     # What is not ended by a newline was cut off by a kill.
-    for number, line in enumerate(path.read_text().split("\n")[:-1], 1):
+    for number, line in enumerate(text_of(path).split("\n")[:-1], 1):
         yield number, line.split(" ")
 
 

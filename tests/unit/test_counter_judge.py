@@ -182,6 +182,16 @@ def plant_total_gone_back(files: Files) -> None:
     files.notes["reader"].append("read 80 81 r:4 consistent z views 11003")
 
 
+def plant_total_gone_back_for_another(files: Files) -> None:
+    """One process has the unknown call in a read, and another, that asks when the first was answered, has not."""
+    files.notes["reader"].append("read 52 55 s:9 consistent z views 11003")
+
+
+def plant_total_gone_back_two_reads_later(files: Files) -> None:
+    """The one in between, which was asked for before the first was answered, is lower as well, and rightly."""
+    files.notes["reader"] += ["read 51 54 s:9 consistent z views 11003", "read 80 81 t:9 consistent z views 11003"]
+
+
 def plant_plain_total_gone_back(files: Files) -> None:
     files.replace("reader", "read 73 74 r:4 plain x views 2003", "read 73 74 r:4 plain x views 999")
 
@@ -227,6 +237,14 @@ def plant_other_first(files: Files) -> None:
     files.final["top"]["views"].reverse()
 
 
+def plant_no_first_at_all(files: Files) -> None:
+    files.final["top"]["views"] = []
+
+
+def plant_history_of_other_totals(files: Files) -> None:
+    files.final["recalculated"]["x"]["totals"]["views"] = 2003
+
+
 def plant_history_that_differs(files: Files) -> None:
     files.final["recalculated"]["x"]["former"] = {"views": 2003}
 
@@ -246,6 +264,8 @@ PLANTED: dict[Callable[[Files], None], set[str]] = {
     plant_plain_read_too_early: {"read_too_high", "gone_back"},
     plant_read_in_between: {"read_unexplained"},
     plant_total_gone_back: {"gone_back"},
+    plant_total_gone_back_for_another: {"gone_back"},
+    plant_total_gone_back_two_reads_later: {"gone_back"},
     plant_plain_total_gone_back: {"read_too_low", "gone_back"},
     plant_gone_back_at_the_end: {"gone_back", "history_differs"},
     plant_overwritten_title: {"fields_differ"},
@@ -257,6 +277,8 @@ PLANTED: dict[Callable[[Files], None], set[str]] = {
     plant_other_sum: {"history_differs"},
     plant_other_number_of_calls: {"history_differs"},
     plant_other_first: {"history_differs"},
+    plant_no_first_at_all: {"history_differs"},
+    plant_history_of_other_totals: {"history_differs"},
     plant_history_that_differs: {"history_differs"},
 }
 
@@ -277,6 +299,77 @@ def test_the_judge_finds_what_is_planted(plant: Callable[[Files], None], tmp_pat
     files = Files()
     plant(files)
     assert set(files.verdict(tmp_path).violations) == PLANTED[plant]
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        ["read 51 55 s:9 consistent z views 11003"],
+        ["read 52 55 s:9 consistent z views 17104"],
+        ["read 53 55 s:9 plain z views 11003"],
+        ["read 53 55 r:4 plain z views 11003"],
+    ],
+    ids=["beside it", "the same", "plain, of another", "plain, of the same"],
+)
+def test_reads_that_may_differ(reads: list[str], tmp_path: Path) -> None:
+    """Of a counter of which a consistent read, from 45 to 52, had the unknown call."""
+    files = Files()
+    files.notes["reader"] += reads
+    assert files.verdict(tmp_path).violations == []
+
+
+# Of reads and subtractions: -3023 is given at 10 and acknowledged at 20, and further ones are as the tests say.
+
+SCORE = "consistent x stats.score"
+
+
+def reads_of_score(folder: Path, *reads: str, subtracted: str = "") -> list[str]:
+    """What is found in reads alone, told as `asked told process how value`."""
+    files = Files()
+    files.notes["reader"] = [
+        f"read {asked} {told} {process} {how} x stats.score {value}"
+        for asked, told, process, how, value in (read.split() for read in reads)
+    ]
+    if subtracted:
+        files.notes["c"] = [subtracted]
+    return [name for name in files.verdict(folder).violations if name not in ("lost", "history_differs")]
+
+
+def test_what_was_subtracted_meanwhile_may_be_missing(tmp_path: Path) -> None:
+    """It was given before the second read was answered, and had not returned when the first was asked for."""
+    assert reads_of_score(tmp_path, "5 9 r:4 consistent 0", "12 18 s:5 consistent -3023") == []
+    assert reads_of_score(tmp_path, "15 17 r:4 consistent 0", "21 22 s:5 consistent -3023") == []
+    assert reads_of_score(tmp_path, "5 6 r:4 plain 0", "12 18 r:4 plain -3023") == []
+    # Its end was not noted, so that either read may have it: but the second has it once more.
+    under_way = "adding 25 c:6 c:1:x:stats.score:-5000:-"
+    former = ("30 31 r:4 consistent -3023", "32 33 s:5 consistent -8023")
+    assert reads_of_score(tmp_path, *former, subtracted=under_way) == []
+
+
+def test_what_was_subtracted_before_or_later_may_not(tmp_path: Path) -> None:
+    """A sum that was given, and never returned, comes and goes; what was subtracted long ago does not explain it."""
+    came = "21 22 r:4 consistent 8984"  # 12007 - 3023
+    assert reads_of_score(tmp_path, came, "23 24 s:5 consistent 8984") == ["gone_back"], "it is not in the total"
+    assert "gone_back" in reads_of_score(tmp_path, came, "23 24 s:5 consistent -3023")
+    files = Files()
+    files.count("x", "stats.score", 12007)
+    files.final["recalculated"]["x"]["totals"]["stats.score"] += 12007
+    files.final["sums"]["stats.score"].update(adds=2, added=8161 + 12007)
+    files.final["top"]["stats.score"] = [["x", 8984], ["z", 8161]]
+    files.notes["reader"] = [f"read 21 22 r:4 {SCORE} 8984", f"read 23 24 s:5 {SCORE} -3023"]
+    assert files.verdict(_folder(tmp_path, "again")).violations == ["gone_back"]
+    files.notes["c"] = ["adding 24 c:6 c:1:x:stats.score:-12007:-"]
+    assert files.verdict(_folder(tmp_path, "meanwhile")).gone_back == ()
+    files.notes["c"] = ["adding 25 c:6 c:1:x:stats.score:-12007:-"]
+    assert files.verdict(_folder(tmp_path, "later")).gone_back != ()
+
+
+def test_a_subtraction_that_the_first_read_had_explains_nothing(tmp_path: Path) -> None:
+    """-3023 had returned before either: it does not explain that 2000, which nobody was told about, comes and goes."""
+    files = Files()
+    files.notes["c"] = ["adding 19 c:6 c:1:x:stats.score:2000:-"]
+    files.notes["reader"] = [f"read 21 22 r:4 {SCORE} -1023", f"read 23 24 s:5 {SCORE} -3023"]
+    assert any("s:5" in told for told in files.verdict(tmp_path).gone_back)
 
 
 def test_everything_that_the_judge_can_find_is_planted() -> None:
@@ -316,6 +409,40 @@ def test_a_call_given_again_without_an_op_id(tmp_path: Path) -> None:
     files.replace("a-again", "adding 60 a:2 ", "adding 60 a:2 a:4:y:views:4057:- ")
     with pytest.raises(Unjudgeable, match="a:4"):
         files.verdict(tmp_path)
+
+
+@pytest.mark.parametrize("again", ["a:5:x:views:5088:op", "a:5:y:views:5087:op", "a:5:x:stats.score:5087:op"])
+def test_another_call_under_the_op_id_of_one(again: str, tmp_path: Path) -> None:
+    files = Files()
+    files.replace("a-again", "a:5:x:views:5087:op", again)
+    with pytest.raises(Unjudgeable, match="given again"):
+        files.verdict(tmp_path)
+
+
+def test_a_call_that_was_given_twice_was_acknowledged_when_it_first_returned(tmp_path: Path) -> None:
+    """Whichever file is read first: from then on no consistent read misses it."""
+    for name, at in (("later", 90), ("zearlier", 30)):
+        twice = Files()
+        twice.notes[name] = [f"adding {at} a:9 a:5:x:views:5087:op", f"added {at + 5} a:9 a:5"]
+        assert twice.verdict(_folder(tmp_path, name)).violations == []
+        twice.notes["reader"].append("read 71 73 r:4 consistent x views 2003")
+        assert set(twice.verdict(_folder(tmp_path, f"{name}-missed")).violations) >= {"read_too_low"}
+
+
+def test_a_call_that_was_given_twice_began_when_it_was_first_given(tmp_path: Path) -> None:
+    """A read may have it from then on, whichever file is read first."""
+    files = Files()
+    files.notes["reader"].append("read 41 42 r:4 consistent x views 7090")
+    assert files.verdict(_folder(tmp_path, "then")).violations == []
+    files.notes["reader"].append("read 34 35 s:5 consistent x views 7090")
+    assert "read_too_high" in files.verdict(_folder(tmp_path, "before")).violations
+    files.notes["z"] = ["adding 33 a:9 a:5:x:views:5087:op"]
+    assert "read_too_high" not in files.verdict(_folder(tmp_path, "earlier")).violations
+
+
+def _folder(parent: Path, name: str) -> Path:
+    (parent / name).mkdir()
+    return parent / name
 
 
 def test_an_answer_to_what_nobody_gave(tmp_path: Path) -> None:

@@ -192,13 +192,45 @@ def test_a_lease_that_is_held_on_past_the_successors_start_is_an_overlap_of_its_
     verdict = judge([*old, *log("b:2", 0, 4 * SECOND, epoch=2, believes=(2100 * MS, 9 * SECOND))])
     assert verdict.overlaps == ()
     assert len(verdict.holding_overlaps) == 1
-    assert verdict.violations == ["holding_overlaps"]
+    assert verdict.epochs_gone_back == ((2, 1),)
+    assert verdict.violations == ["holding_overlaps", "epochs_gone_back"]
 
 
 def test_leading_without_a_lease_or_an_epoch_is_a_violation() -> None:
     line = Sample(0, 1, "a:1", 1, True, False)
     assert judge([line]).leading_not_holding == ("a:1",)
     assert judge([Sample(0, 1, "a:1", 0, True, True)]).nameless == ("a:1",)
+
+
+def test_one_such_line_among_others_is_enough() -> None:
+    named, nameless = Sample(0, 1, "a:1", 1, True, True), Sample(2, 3, "a:1", 0, True, True)
+    assert judge([named, nameless]).nameless == ("a:1",)
+    assert judge([named, Sample(2, 3, "a:1", 1, True, False)]).leading_not_holding == ("a:1",)
+    assert judge([named, Sample(2, 3, "a:1", 0, False, False)]).violations == []
+
+
+def test_a_line_that_says_no_ends_what_is_certain() -> None:
+    """It led again right after, and the other only in between: the lines on either side are near each other."""
+    off = Sample(10 * MS, 40 * MS, "a:1", 0, False, False)
+    first, again = Sample(0, 1, "a:1", 1, True, True), Sample(50 * MS, 51 * MS, "a:1", 3, True, True)
+    between = sparse("b:2", 2, 15 * MS, 35 * MS, PERIOD)
+    assert judge([first, off, again, *between]).violations == []
+    assert judge([first, Sample(50 * MS, 51 * MS, "a:1", 1, True, True), *between]).overlaps
+
+
+def test_a_line_that_holds_and_does_not_lead_ends_what_is_certain_of_leading() -> None:
+    """Its epoch is the same. That the term is resumed is found, and two that led at once are not made up of it."""
+    lines = [Sample(at * MS, at * MS + 1, "a:1", 1, at != 25, True) for at in (0, 25, 50)]
+    verdict = judge([*lines, *sparse("b:2", 2, 15 * MS, 36 * MS, PERIOD)])
+    assert verdict.overlaps == ()
+    assert verdict.terms_resumed == (("a:1", 1),)
+    assert verdict.holding_overlaps
+
+
+def test_an_epoch_that_ends_ends_what_is_certain() -> None:
+    """Two terms of one process with nothing noted between them, and another one's there."""
+    both = [Sample(0, 1, "a:1", 1, True, True), Sample(50 * MS, 51 * MS, "a:1", 3, True, True)]
+    assert judge([*both, *sparse("b:2", 2, 15 * MS, 35 * MS, PERIOD)]).violations == []
 
 
 def test_one_epoch_led_by_two_processes() -> None:
@@ -227,6 +259,65 @@ def test_epochs_that_go_back_and_epochs_that_are_skipped() -> None:
         ]
     )
     assert down.epochs_gone_back == ((6, 5),)
+
+
+def sparse(process: str, epoch: int, from_ns: int, to_ns: int, every_ns: int) -> list[Sample]:
+    """True in each line, and the lines are far apart, as on a machine with much else to do."""
+    return [Sample(at, at + ASKING, process, epoch, True, True) for at in range(from_ns, to_ns, every_ns)]
+
+
+@pytest.mark.parametrize("every_ns", [BRIDGE_NS + MS, 2 * BRIDGE_NS, SECOND])
+@pytest.mark.parametrize("offset", [5 * MS, 5 * SECOND])
+def test_two_leaders_are_found_however_far_apart_their_lines_are(every_ns: int, offset: int) -> None:
+    verdict = judge(
+        [*sparse("a:1", 1, 0, 10 * SECOND, every_ns), *sparse("b:2", 2, offset, 10 * SECOND, every_ns)],
+    )
+    assert verdict.overlaps == (), "no lines are near enough to each other"
+    assert verdict.epochs_gone_back == ((2, 1),)
+    assert verdict.violations == ["epochs_gone_back"]
+
+
+@pytest.mark.parametrize("every_ns", [BRIDGE_NS + MS, 2 * BRIDGE_NS, SECOND])
+def test_leaders_one_after_the_other_are_fine_however_far_apart_their_lines_are(every_ns: int) -> None:
+    first, again = sparse("a:1", 1, 0, 3 * SECOND, every_ns), sparse("a:1", 3, 6 * SECOND, 9 * SECOND, every_ns)
+    second = sparse("b:2", 2, first[-1].after_ns, 5 * SECOND, every_ns)
+    assert judge([*first, *again, *second]).violations == []
+
+
+def test_a_leader_that_sleeps_through_another_and_believes_on_is_found() -> None:
+    """1, 2, 1: no line of either was written while the other believed, and nobody ever said that he leads no more."""
+    frozen = [*sparse("a:1", 1, 0, 500 * MS, PERIOD), *sparse("a:1", 1, 5 * SECOND, 5500 * MS, PERIOD)]
+    successor = sparse("b:2", 2, 2 * SECOND, 3 * SECOND, PERIOD)
+    verdict = judge([*frozen, *successor])
+    assert verdict.epochs_gone_back == ((2, 1),)
+    assert verdict.violations == ["epochs_gone_back"]
+    woken = [*sparse("a:1", 1, 0, 500 * MS, PERIOD), Sample(5 * SECOND, 5 * SECOND + ASKING, "a:1", 0, False, False)]
+    assert judge([*woken, *successor]).violations == []
+
+
+def test_a_lease_that_is_held_on_is_found_however_far_apart_the_lines_are() -> None:
+    old = [Sample(at, at + ASKING, "a:1", 1, at < 2 * SECOND, True) for at in range(0, 4 * SECOND, 2 * BRIDGE_NS)]
+    held = judge([*old, *sparse("b:2", 2, 2500 * MS, 5 * SECOND, 2 * BRIDGE_NS)])
+    assert (held.holding_overlaps, held.epochs_gone_back) == ((), ((2, 1),))
+    let_go = [sample for sample in old if sample.leading]
+    assert judge([*let_go, *sparse("b:2", 2, 2500 * MS, 5 * SECOND, 2 * BRIDGE_NS)]).violations == []
+
+
+def test_a_line_around_a_stop_is_no_claim_from_after_it() -> None:
+    """The answer may be from before the stop, and so from before the other one led."""
+    old = [*sparse("a:1", 1, 0, SECOND, PERIOD), Sample(SECOND, 9 * SECOND, "a:1", 1, True, True)]
+    assert judge([*old, *sparse("b:2", 2, 4 * SECOND, 5 * SECOND, PERIOD)]).violations == []
+
+
+def test_of_each_epoch_that_comes_back_it_is_told_after_which() -> None:
+    """After the first of those that are higher, and once, however many there are."""
+    samples = [
+        *sparse("c:3", 7, 0, SECOND, PERIOD),
+        *sparse("b:2", 5, 2 * SECOND, 3 * SECOND, PERIOD),
+        *sparse("a:1", 6, 4 * SECOND, 5 * SECOND, PERIOD),
+        *sparse("d:4", 8, 6 * SECOND, 7 * SECOND, PERIOD),
+    ]
+    assert judge(samples).epochs_gone_back == ((7, 6), (7, 5))
 
 
 def test_a_term_that_ended_and_came_back() -> None:
@@ -307,3 +398,14 @@ def test_the_program_prints_json_and_tells_by_its_exit_code(tmp_path: Path) -> N
     )
     assert (empty.returncode, empty.stdout) == (2, "")
     assert "not one line" in empty.stderr
+
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\n")
+    no_text = subprocess.run(
+        [sys.executable, "-m", "lab.judge", str(tmp_path / "bytes")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (no_text.returncode, no_text.stdout) == (2, "")
+    assert "it is no text" in no_text.stderr
