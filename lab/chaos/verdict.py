@@ -82,7 +82,7 @@ def judge_run(folder: Path, run: Run) -> Verdict:
             [*logs("expiry"), "--left", str(folder / "sessions")],
             ("records", "inserted", "touches", "too_late", "unsure", "looks", "found_gone"),
         ),
-        _ask("recovery", "lab.chaos.recovery_judge", [str(folder)], ("calms", "longest", "bounds")),
+        _ask("recovery", "lab.chaos.recovery_judge", [str(folder)], ("calms", "lives", "longest", "gaps", "bounds")),
         *([_after_wiping(wiped, run)] if run.wipes else []),
         halted(folder),
     ]

@@ -12,9 +12,19 @@ import pytest
 from lab.chaos.conductor import Calm, Run
 from lab.chaos.expiry_judge import judge_files as judge_expiry
 from lab.chaos.plan import KINDS, plan
-from lab.chaos.recovery_judge import bounds, facts, judge
+from lab.chaos.recovery_judge import (
+    Life,
+    RecoveryVerdict,
+    bounds,
+    calm_seconds,
+    facts,
+    judge,
+    lives_of,
+    steady,
+)
 from lab.chaos.verdict import Judged, Verdict, judge_run, table
 from lab.judge import Unjudgeable
+from lab.pace import LEASE
 from lab.queue_judge import judge_files as judge_queue
 
 S = 1_000_000_000
@@ -78,33 +88,145 @@ def test_expiry_that_cannot_be_judged(tmp_path: Path) -> None:
 # Recovery
 
 
-PARTS = ("election", "program", "lock", "queue", "schedule", "counters", "expiry")
+PARTS = ("election", "program", "lock", "queue", "schedule", "counters", "expiry", "consolidation")
+OWN = ("enqueue", "add", "insert")
+CALM = 34.0
+Fact = tuple[int, int]
 
 
 def calm(from_s: float, to_s: float) -> dict[str, int]:
     return {"from_ns": round(from_s * S), "to_ns": round(to_s * S)}
 
 
-def works(at: float) -> dict[str, list[tuple[int, int]]]:
-    return {part: [(round(at * S), round(at * S))] for part in PARTS}
+def at(*seconds: float) -> list[Fact]:
+    return [(round(each * S),) * 2 for each in seconds]
+
+
+def paced(from_s: float, to_s: float, every: float = 1.0) -> list[Fact]:
+    return at(*(from_s + number * every for number in range(1 + int((to_s - from_s) / every))))
+
+
+def works(from_s: float, to_s: float = 100 + CALM) -> dict[str, list[Fact]]:
+    return {**{part: paced(from_s, to_s) for part in PARTS}, "sweep": paced(from_s, to_s)}
+
+
+def life(label: str = "n1-1", joined: float = 50.0, ended: float = 900.0, **changed: Any) -> Life:
+    facts_: dict[str, list[Fact]] = {**dict.fromkeys(OWN, paced(joined, 200)), **changed}
+    dues = [round(each * S) for each in range(round(joined), 200)]
+    return Life(label=label, joined_ns=round(joined * S), ended_ns=round(ended * S), facts=facts_, dues=dues)
+
+
+def recovery(found: dict[str, list[Fact]], *lives: Life, to: float = 100 + CALM) -> RecoveryVerdict:
+    return judge({"calms": [calm(100, to)]}, found, bounds(), lives)
+
+
+def test_bounds_of_recovery_are_those_of_the_settings() -> None:
+    """For a lease of 3 s: failover 16.53 s, a request 0.75 s; a lease is added to each."""
+    assert LEASE == 3
+    assert bounds() == {
+        "election": 19.53,
+        "program": 20.28,
+        "lock": 10.37,
+        "queue": 23.28,
+        "schedule": 23.28,
+        "counters": 13.0,
+        "expiry": 13.0,
+        "consolidation": 24.28,
+        "sweep": 28.28,
+        "enqueue": 18.0,
+        "add": 18.0,
+        "insert": 18.0,
+    }
+    assert steady(bounds()) == {
+        **dict.fromkeys(bounds(), 9.0),
+        "lock": 10.37,
+        **dict.fromkeys(OWN, 12.0),
+    }
+    assert calm_seconds() == CALM
 
 
 def test_everything_works_in_good_time() -> None:
-    verdict = judge({"calms": [calm(100, 140)]}, works(104), bounds())
+    verdict = recovery(works(104), life())
     assert verdict.violations == []
-    assert verdict.longest == dict.fromkeys(PARTS, 4.0)
+    assert verdict.longest == {**dict.fromkeys((*PARTS, "sweep"), 4.0), **dict.fromkeys(OWN, 0.0)}
+    assert verdict.lives == 1
+    assert verdict.gaps["queue"] <= 1.0
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_one_part_that_comes_back_late_or_never_is_found(part: str) -> None:
     limit = bounds()[part]
-    late = {**works(104), part: [(round((100 + limit + 0.5) * S),) * 2]}
-    never: dict[str, list[tuple[int, int]]] = {**works(104), part: []}
+    late = {**works(104), part: paced(100 + limit + 0.5, 134)}
+    never: dict[str, list[Fact]] = {**works(104), part: []}
     begun_before = {**works(104), part: [(99 * S, 104 * S)]}
     for wrong in (late, never, begun_before):
-        verdict = judge({"calms": [calm(100, 140)]}, wrong, bounds())
+        verdict = recovery(wrong)
         assert verdict.violations == ["late"]
         assert [text.split()[0] for text in verdict.late] == [part]
+    in_time = {**works(104), part: paced(100 + limit - 0.1, 134)}
+    assert recovery(in_time).violations == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_one_part_that_works_again_and_does_not_go_on_is_found(part: str) -> None:
+    """As if it led for half a second, or handled one message, in a whole calm."""
+    once = {**works(104), part: at(101)}
+    for_a_while = {**works(104), part: paced(100, 100 + 34 - steady(bounds())[part] - 1.5, 0.5)}
+    for wrong in (once, for_a_while):
+        verdict = recovery(wrong)
+        assert verdict.violations == ["ceased"]
+        assert [text.split()[0] for text in verdict.ceased] == [part]
+    again = {**works(104), part: [*paced(100, 105), *paced(105 + steady(bounds())[part] - 0.1, 134)]}
+    assert recovery(again).violations == []
+
+
+def test_a_gap_longer_than_the_bound_is_found_wherever_it_is() -> None:
+    wrong = {**works(104), "lock": [*paced(100, 101), *paced(112, 134)]}
+    verdict = recovery(wrong)
+    assert verdict.violations == ["ceased"]
+    assert "lock worked, and not for 11.000 s" in verdict.ceased[0]
+    assert recovery({**works(104), "lock": [*paced(100, 101), *paced(111, 134)]}).violations == []
+
+
+@pytest.mark.parametrize("part", OWN)
+def test_a_process_that_does_not_do_its_part_again_is_found_though_others_do(part: str) -> None:
+    others = life("n1-1"), life("n3-1")
+    for wrong, found in (
+        ([], "late"),
+        (paced(50, 99), "late"),
+        (paced(118.5, 134), "late"),
+        (paced(50, 104), "ceased"),
+        (at(110), "ceased"),
+    ):
+        verdict = recovery(works(104), *others, life("n2-4", **{part: wrong}))
+        assert verdict.violations == [found]
+        assert f"{part} by n2-4" in getattr(verdict, found)[0]
+    assert recovery(works(104), *others, life("n2-4", **{part: paced(117.5, 134)})).violations == []
+
+
+def test_of_a_process_only_the_time_counts_for_which_it_had_joined() -> None:
+    nothing: dict[str, Any] = dict.fromkeys(OWN, [])
+    assert recovery(works(104), life(joined=120, **nothing)).violations == [], "too short to tell"
+    assert recovery(works(104), life(ended=130, **nothing)).violations == [], "it was ended"
+    assert recovery(works(104), life(joined=110, **nothing)).violations == ["late"]
+    assert recovery(works(104), life(joined=110, **dict.fromkeys(OWN, paced(127.5, 134)))).violations == []
+
+
+def test_records_that_are_due_and_that_nobody_finds_gone() -> None:
+    verdict = recovery({**works(104), "sweep": []}, life())
+    assert verdict.violations == ["late"]
+    assert verdict.late[0].startswith("sweep worked not at all")
+    assert recovery({**works(104), "sweep": paced(126, 134)}, life()).violations == []
+
+
+def test_sweeps_are_only_waited_for_while_something_is_due() -> None:
+    """Nothing was inserted while the store was away: nothing is due for so long afterwards."""
+    waiting = life()
+    waiting.dues = [round(each * S) for each in range(112, 200)]
+    assert recovery({**works(104, 160), "sweep": paced(139, 160)}, waiting, to=160).violations == []
+    assert recovery({**works(104, 160), "sweep": paced(141, 160)}, waiting, to=160).violations == ["late"]
+    waiting.dues = []
+    assert recovery({**works(104), "sweep": []}, waiting).violations == []
 
 
 def test_a_calm_that_is_shorter_than_a_bound_judges_nothing() -> None:
@@ -114,19 +236,35 @@ def test_a_calm_that_is_shorter_than_a_bound_judges_nothing() -> None:
         judge({"calms": []}, works(101), bounds())
 
 
-def test_facts_are_what_the_logs_say(tmp_path: Path) -> None:
+JOINED = '{"said": "joined", "boottime_ns": 20, "worker": "n1", "pid": 1}\n'
+TOLD = "PluginEvent(plugin='pages', event=Consolidated(resource='pages', epoch=1, records=%d, failed=0, seconds=1.0))"
+
+
+def noted(folder: Path) -> None:
+    told = [
+        json.dumps({"said": "plg:eventual-consistency:consolidated", "boottime_ns": at_ns, "told": TOLD % records})
+        for at_ns, records in ((15, 25), (16, 0))
+    ]
     files = {
         "belief": "1 2 n1:1 0 0 0\n3 4 n1:1 1 1 1\n",
         "program": "5 5 n1:9 1 1 1\n",
         "waits": "1 6 1\n",
-        "sent": "sending 7 n1-1:1 n1-1:1:-\n",
+        "sent": "sending 7 n1-1:1 n1-1:1:-\naccepted 8 n1-1:1 n1-1:1:-\n",
         "handled": "began 8 n1:1 n1-1:1:- id s:0 1 1\nended 9 n1:1 n1-1:1:- id 1 100\n",
         "runs": "began 10 n1:1 j01 1000 1 1\n",
         "notes": "adding 11 n1:1 n1:1:page0001:views:5:op\nadded 12 n1:1 n1:1\n",
-        "expiry": "inserting 13 n1:1 a 12000\ninserted 14 n1:1 a\n",
+        "expiry": "inserting 13 n1:1 a 1000\ninserted 14 n1:1 a\n"
+        "inserting 15 n1:1 b 1000\ninserted 16 n1:1 b\ntouching 17 n1:1 b 1000\nunsure 18 n1:1 b WriteUnknown\n"
+        f"looked {2 * S} {2 * S + 1} n1:1 a 1\nlooked {3 * S} {3 * S + 1} n1:1 a 0\n"
+        f"looked {3 * S} {3 * S + 2} n1:1 b 0\n",
+        "out": JOINED + "".join(f"{line}\n" for line in told),
     }
     for part, text in files.items():
-        (tmp_path / f"n1-1.{part}").write_text(text)
+        (folder / f"n1-1.{part}").write_text(text)
+
+
+def test_facts_are_what_the_logs_say(tmp_path: Path) -> None:
+    noted(tmp_path)
     assert facts(tmp_path) == {
         "election": [(4, 4)],
         "program": [(5, 5)],
@@ -134,8 +272,20 @@ def test_facts_are_what_the_logs_say(tmp_path: Path) -> None:
         "queue": [(7, 9)],
         "schedule": [(10, 10)],
         "counters": [(11, 12)],
-        "expiry": [(13, 14)],
+        "expiry": [(13, 14), (15, 16)],
+        "consolidation": [(15, 15)],
+        "sweep": [(2 * S, 3 * S + 1), (15 + S, 3 * S + 2)],
     }
+
+
+def test_lives_are_what_the_logs_say(tmp_path: Path) -> None:
+    noted(tmp_path)
+    (tmp_path / "n2-1.out").write_text('{"said": "unreachable"}\n')
+    (tmp_path / "events").write_text("started 1 n1:1\nkilled 99 n9:1\nterminated 77 n1:1\nkilled 88 n1:1\n")
+    (found,) = lives_of(tmp_path)
+    assert (found.label, found.joined_ns, found.ended_ns) == ("n1-1", 20, 77)
+    assert found.facts == {"enqueue": [(7, 8)], "add": [(11, 12)], "insert": [(13, 14), (15, 16)]}
+    assert found.dues == [14 + S], "of the other one it is not known"
 
 
 # Queue: who was cut off from the store could not report
