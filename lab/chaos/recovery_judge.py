@@ -4,9 +4,9 @@
 
 Prints one JSON object. Exits 1 if there is a violation in it, 2 if the files cannot be judged.
 
-`run.json` in the folder says from when to when it was calm. A part works at each fact of its log that was begun and done
-within the calm: somebody leads, the supervised program runs, the lock was got, a message was handled, a job ran, an
-amount was accepted, the leader wrote totals into records, a record was stored, one whose time came in the calm was
+`run.json` in the folder says from when to when it was calm. A part works at each fact of its log that was begun and
+done within the calm: somebody leads, the supervised program runs, the lock was got, a message was handled, a job ran,
+an amount was accepted, the leader wrote totals into records, a record was stored, one whose time came in the calm was
 found gone. What each process does by itself is judged of each by itself that lived through the calm, from its joining
 on: it enqueues, it adds, it inserts. From the beginning of the calm to its end
 
@@ -320,7 +320,7 @@ class _Judge:
         for number, each in enumerate(found):
             is_last = each.to_ns == to_ns
             took = each.after(0)
-            later = each.after(from_ns + limit_ns)
+            later = each.after(found[0].from_ns + limit_ns)
             self.gaps[part] = max(self.gaps[part], round(later, 3))
             if number == 0 and took > limit:
                 told = "not at all" if is_last else f"only after {took:.3f} s"

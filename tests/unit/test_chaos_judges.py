@@ -205,7 +205,7 @@ def test_a_process_that_does_not_do_its_part_again_is_found_though_others_do(par
 
 
 def test_of_a_process_only_the_time_counts_for_which_it_had_joined() -> None:
-    nothing: dict[str, Any] = dict.fromkeys(OWN, [])
+    nothing: dict[str, Any] = {part: [] for part in OWN}
     assert recovery(works(104), life(joined=120, **nothing)).violations == [], "too short to tell"
     assert recovery(works(104), life(ended=130, **nothing)).violations == [], "it was ended"
     assert recovery(works(104), life(joined=110, **nothing)).violations == ["late"]
