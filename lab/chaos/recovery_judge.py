@@ -238,22 +238,27 @@ def lives_of(folder: Path) -> list[Life]:
                 ended[process] = min(int(at), ended.get(process, _NEVER))
     found = []
     for path in sorted(folder.glob("*.out")):
-        for line in path.read_bytes().split(b"\n"):
-            if not line.startswith(b'{"said": "joined"'):
-                continue
-            said = json.loads(line)
-            label = path.stem
-            facts = {
-                "enqueue": answered(folder, "sent", "sending", "accepted", 3, 0, label),
-                "add": answered(folder, "notes", "adding", "added", 3, 2, label),
-                "insert": answered(folder, "expiry", "inserting", "inserted", 3, 0, label),
-            }
-            ended_ns = ended.get(f"{said['worker']}:{said['pid']}", _NEVER)
-            joined_ns = int(said["boottime_ns"])
-            dues = dues_of(folder, label)
-            found.append(Life(label=label, joined_ns=joined_ns, ended_ns=ended_ns, facts=facts, dues=dues))
-            break
+        said = joined(path)
+        if said is None:
+            continue
+        at_ns, process = said
+        own = {
+            "enqueue": answered(folder, "sent", "sending", "accepted", 3, 0, path.stem),
+            "add": answered(folder, "notes", "adding", "added", 3, 2, path.stem),
+            "insert": answered(folder, "expiry", "inserting", "inserted", 3, 0, path.stem),
+        }
+        ended_ns, dues = ended.get(process, _NEVER), dues_of(folder, path.stem)
+        found.append(Life(label=path.stem, joined_ns=at_ns, ended_ns=ended_ns, facts=own, dues=dues))
     return found
+
+
+def joined(output: Path) -> tuple[int, str] | None:
+    """When a process said that it had joined, and its name and pid."""
+    for line in output.read_bytes().split(b"\n")[:-1]:
+        if line.startswith(b'{"said": "joined"'):
+            said = json.loads(line)
+            return int(said["boottime_ns"]), f"{said['worker']}:{said['pid']}"
+    return None
 
 
 def facts(folder: Path) -> dict[str, list[Fact]]:

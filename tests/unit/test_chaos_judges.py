@@ -11,7 +11,7 @@ import pytest
 
 from lab.chaos.conductor import Calm, Run
 from lab.chaos.expiry_judge import judge_files as judge_expiry
-from lab.chaos.plan import KINDS, plan
+from lab.chaos.plan import KINDS, Kind, Step, Target, plan
 from lab.chaos.recovery_judge import (
     Life,
     RecoveryVerdict,
@@ -22,7 +22,7 @@ from lab.chaos.recovery_judge import (
     lives_of,
     steady,
 )
-from lab.chaos.verdict import Judged, Verdict, judge_run, table
+from lab.chaos.verdict import Judged, Verdict, _after_wiping, judge_run, table
 from lab.judge import Unjudgeable
 from lab.pace import LEASE
 from lab.queue_judge import judge_files as judge_queue
@@ -322,12 +322,60 @@ def run_of(**changes: Any) -> Run:
     steps = plan(1, 60, 5, KINDS["directory"])
     hits = dict.fromkeys((kind.value for kind in KINDS["directory"]), 1)
     fields = {"store": "directory", "seed": 1, "seconds": 60.0, "nodes": 5, "broken": [], "steps": list(steps)}
-    return Run(**{**fields, "hits": hits, **changes})
+    return Run(**{**fields, "hits": hits, "on": {"kill leader": 1}, **changes})
 
 
 def test_a_fault_of_the_plan_that_nobody_felt_fails_the_run() -> None:
     assert Verdict(run_of(), [], []).violations == []
     assert Verdict(run_of(), [], ["freeze"]).violations == ["plan: no freeze was felt by anybody"]
+
+
+def test_a_run_that_never_hit_a_leader_though_it_meant_to_fails() -> None:
+    def steps(leaders: int) -> list[Step]:
+        targets = [Target.LEADER] * leaders + [Target.ANY] * 5
+        return [Step(number, 0, 0.0, 1.0, Kind.KILL, target, 0) for number, target in enumerate(targets)]
+
+    def found(leaders: int, **on: int) -> list[str]:
+        names = {name.replace("_", " "): count for name, count in on.items()}
+        return Verdict(run_of(steps=steps(leaders), on=names), [], []).violations
+
+    assert found(3, kill_any=8) == ["plan: 3 faults were meant for the leader, and none hit one"]
+    assert found(3, kill_any=7, kill_leader=1) == []
+    assert found(2, kill_any=7) == [], "so few may all come while nobody leads"
+
+
+# Wiping
+
+
+def wiping(folder: Path, leads_at: float | None, program_at: float | None, **changes: Any) -> list[str]:
+    """Wiped at 100 s."""
+    for part, from_s in (("belief", leads_at), ("program", program_at)):
+        if from_s is not None:
+            stamps = range(round(from_s * S), 140 * S, S // 2)
+            (folder / f"n1-2.{part}").write_text("".join(f"{each} {each} n1:9 7 1 1\n" for each in stamps))
+    told = {"wiped": Calm(100 * S, 140 * S), "wiped_objects": 5, "wiped_leader": "n2:7", **changes}
+    return _after_wiping(folder, run_of(**told)).violations
+
+
+def test_after_the_wiping_somebody_leads_and_its_program_runs(tmp_path: Path) -> None:
+    assert wiping(tmp_path, 119.0, 120.0) == []
+
+
+def test_after_the_wiping_nobody_leads_or_nothing_runs_in_time(tmp_path: Path) -> None:
+    for number, (leads, runs, late) in enumerate(
+        [(120.0, 120.0, ["election"]), (119.0, 121.0, ["program"]), (None, None, ["election", "program"])]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = wiping(folder, leads, runs)
+        assert [text.split()[1] for text in found] == late
+        assert all(text.startswith("late: ") for text in found)
+
+
+def test_a_wiping_in_which_nothing_was_done_shows_nothing(tmp_path: Path) -> None:
+    assert wiping(tmp_path, 101.0, 101.0, wiped_objects=0) == ["nothing was deleted"]
+    assert wiping(tmp_path, 101.0, 101.0, wiped_leader="") == ["no leader was killed"]
+    assert wiping(tmp_path, 101.0, 101.0, wiped=None) == ["it did not come to it"]
 
 
 def test_a_process_that_ended_by_itself_fails_the_run() -> None:
