@@ -25,6 +25,9 @@ AIMED = 3
 """With so many faults that are meant for whoever leads, at least one must hit one."""
 
 
+_OF_LOGS = ("lives", "joined", "lines", "longest_silence", "unjudged")
+
+
 class Judged(msgspec.Struct, frozen=True):
     part: str
     violations: list[str]
@@ -88,7 +91,7 @@ def judge_run(folder: Path, run: Run) -> Verdict:
         _ask(
             "expiry",
             "lab.chaos.expiry_judge",
-            [*logs("expiry"), "--left", str(folder / "sessions")],
+            [*logs("expiry"), "--left", str(folder / "sessions"), "--run", str(folder / "run.json")],
             ("records", "inserted", "touches", "too_late", "unsure", "looks", "found_gone"),
         ),
         _ask("recovery", "lab.chaos.recovery_judge", [str(folder)], ("calms", "lives", "longest", "gaps", "bounds")),
@@ -96,7 +99,20 @@ def judge_run(folder: Path, run: Run) -> Verdict:
         halted(folder),
     ]
     kinds = {step.kind.value for step in run.steps}
+    judged = _with_logs(judged, _ask("logs", "lab.chaos.log_judge", [str(folder)], _OF_LOGS))
     return Verdict(run, judged, sorted(kind for kind in kinds if not run.hits.get(kind)))
+
+
+def _with_logs(judged: Sequence[Judged], logs: Judged) -> list[Judged]:
+    """A part whose logs say nothing is not right: that it cannot be judged is a violation of that part."""
+    unjudged = logs.figures.pop("unjudged", {})
+    found = [
+        Judged(each.part, [*each.violations, f"cannot be judged: {json.dumps(why)[:1000]}"], each.figures)
+        if (why := unjudged.get(each.part))
+        else each
+        for each in judged
+    ]
+    return [*found, Judged("logs", [] if unjudged else logs.violations, logs.figures)]
 
 
 def _beliefs(part: str, logs: Sequence[str], only: Sequence[str] = ()) -> Judged:

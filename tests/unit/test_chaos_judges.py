@@ -11,6 +11,7 @@ import pytest
 
 from lab.chaos.conductor import Calm, Run
 from lab.chaos.expiry_judge import judge_files as judge_expiry
+from lab.chaos.log_judge import judge_folder as judge_logs
 from lab.chaos.plan import KINDS, Kind, Step, Target, plan
 from lab.chaos.recovery_judge import (
     Life,
@@ -22,7 +23,7 @@ from lab.chaos.recovery_judge import (
     lives_of,
     steady,
 )
-from lab.chaos.verdict import Judged, Verdict, _after_wiping, judge_run, table
+from lab.chaos.verdict import Judged, Verdict, _after_wiping, _with_logs, judge_run, table
 from lab.judge import Unjudgeable
 from lab.pace import LEASE
 from lab.queue_judge import judge_files as judge_queue
@@ -43,11 +44,12 @@ RECORD = [
 ]
 
 
-def expiry(folder: Path, lines: list[str], left: str = "") -> list[str]:
-    log, rest = folder / "n1-1.expiry", folder / "sessions"
+def expiry(folder: Path, lines: list[str], left: str = "", *calms: dict[str, int]) -> list[str]:
+    log, rest, run = folder / "n1-1.expiry", folder / "sessions", folder / "run.json"
     log.write_text("".join(f"{line}\n" for line in lines))
     rest.write_text(left)
-    return judge_expiry([log], rest).violations
+    run.write_text(json.dumps({"calms": calms}))
+    return judge_expiry([log], rest, run).violations
 
 
 @pytest.mark.req("TT-2")
@@ -78,6 +80,32 @@ def test_expiry_that_nobody_is_sure_of(tmp_path: Path) -> None:
     assert expiry(tmp_path, unsure) == []
     touched = [*RECORD[:4], f"unsure {13 * S} n1:1 a WriteUnknown", f"looked {14 * S} {15 * S} n1:1 a 0"]
     assert expiry(tmp_path, touched) == []
+
+
+@pytest.mark.req("TT-2")
+def test_expiry_that_comes_too_late(tmp_path: Path) -> None:
+    """Due at 14 s at the latest, and in a calm swept 28.28 s later; found at the end is something else."""
+    due = RECORD[:2]
+
+    def looked(at_s: float, *calms: dict[str, int], lines: list[str] = due, there: int = 1) -> list[str]:
+        stamp = round(at_s * S)
+        return expiry(tmp_path, [*lines, f"looked {stamp} {stamp} n1:1 a {there}"], "", *calms)
+
+    assert looked(42.5, calm(10, 60)) == ["late"]
+    assert looked(42.0, calm(10, 60)) == []
+    assert looked(1200, calm(1000, 1300)) == ["late"]
+    assert looked(1200, calm(1000, 1300), there=0) == []
+    assert looked(1200) == [], "not in a calm: there may have been no leader"
+    assert looked(1200, calm(10, 60), calm(1190, 1300)) == [], "the calm has only begun"
+    assert looked(1219, calm(10, 60), calm(1190, 1300)) == ["late"]
+    touched = [*due, f"touching {13 * S} n1:1 a 12000", f"touched {20 * S} n1:1 a"]
+    assert looked(60.0, calm(10, 80), lines=touched) == []
+    assert looked(60.5, calm(10, 80), lines=touched) == ["late"]
+    unsure = [*due, f"touching {13 * S} n1:1 a 12000", f"unsure {14 * S} n1:1 a WriteUnknown"]
+    assert looked(84.0, calm(10, 100), lines=unsure) == [], "it may have landed after half a minute"
+    assert looked(84.5, calm(10, 100), lines=unsure) == ["late"]
+    under_way = [*due, f"touching {13 * S} n1:1 a 12000"]
+    assert looked(84.5, calm(10, 100), lines=under_way) == []
 
 
 def test_expiry_that_cannot_be_judged(tmp_path: Path) -> None:
@@ -313,6 +341,142 @@ def test_who_was_cut_off_is_a_reason_to_handle_again(tmp_path: Path) -> None:
 def test_who_was_cut_off_at_another_time_or_was_another_is_none(tmp_path: Path) -> None:
     assert queue(tmp_path, f"cut {S} n1", f"restored {S * 3 // 2} n1") == ["unexplained"]
     assert queue(tmp_path, f"cut {S * 5 // 2} n2", f"restored {10 * S} n2") == ["unexplained"]
+
+
+# Logs that say nothing
+
+
+def life_of(folder: Path, label: str, process: str, from_s: float = 10.0, to_s: float = 60.0) -> None:
+    """It has joined at 11 s, and did all that it should."""
+    name, _, pid = process.partition(":")
+    said = {"said": "joined", "boottime_ns": 11 * S, "worker": name, "pid": int(pid)}
+    beliefs = range(round((from_s + 0.5) * S), round(to_s * S), S // 5)
+    files = {
+        "out": json.dumps(said) + "\n",
+        "belief": "".join(f"{each} {each + 1} {process} 0 0 0\n" for each in beliefs),
+        "waits": f"{12 * S} {13 * S} 5\n",
+        "lock": f"{13 * S} {13 * S + 1} {process} 5 1 1\n",
+        "sent": f"sending {12 * S} {label}:{pid} {label}:1:-\n",
+        "notes": f"adding {12 * S} {process} n1:1:page0001:views:5:op\n",
+        "expiry": f"inserting {12 * S} {process} a 12000\n",
+        "program": f"{14 * S} {14 * S} {name}:999 1 1 1\n",
+    }
+    for part, text in files.items():
+        (folder / f"{label}.{part}").write_text(text)
+
+
+def unjudged(
+    folder: Path, *more: str, until: str = f"terminated {60 * S} n2:7\nended {61 * S} n2:7\n"
+) -> dict[str, Any]:
+    """What cannot be judged of n2, beside whom n1 is as it should be."""
+    life_of(folder, "n1-1", "n1:1")
+    started = f"started {10 * S} n1:1\nstarted {10 * S} n2:7\nkilled {60 * S} n1:1\ncut {20 * S} n1\n"
+    (folder / "events").write_text(started + "".join(f"{line}\n" for line in more) + until)
+    return judge_logs(folder).unjudged
+
+
+def test_logs_that_can_be_judged(tmp_path: Path) -> None:
+    life_of(tmp_path, "n2-1", "n2:7")
+    assert unjudged(tmp_path) == {}
+    verdict = judge_logs(tmp_path)
+    assert (verdict.lives, verdict.joined, verdict.violations) == (2, 2, [])
+
+
+@pytest.mark.parametrize("wrong", ["empty", "away", "early", "late", "hole"])
+def test_a_belief_that_is_not_noted_for_as_long_as_its_process_lived(tmp_path: Path, wrong: str) -> None:
+    life_of(tmp_path, "n2-1", "n2:7")
+    path = tmp_path / "n2-1.belief"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = {"early": lines[:150], "late": lines[80:], "hole": [*lines[:50], *lines[120:]]}.get(wrong, [])
+    path.unlink() if wrong == "away" else path.write_text("".join(kept))
+    found = unjudged(tmp_path)
+    assert list(found) == ["election"]
+    assert "n2-1.belief" in found["election"][0]
+
+
+def test_a_belief_with_pauses_that_are_not_its_own(tmp_path: Path) -> None:
+    """It was stopped; or the machine was busy; or it had only begun."""
+    life_of(tmp_path, "n2-1", "n2:7")
+    path = tmp_path / "n2-1.belief"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:50], *lines[90:]]))
+    assert unjudged(tmp_path) == {}, "eight seconds"
+    path.write_text("".join([*lines[:50], *lines[140:]]))
+    assert unjudged(tmp_path) == {
+        "election": [f"n2-1.belief is silent at {20300000001}, and its process went on: 18.2 s"]
+    }
+    assert unjudged(tmp_path, f"stopped {21 * S} n2:7", f"continued {33 * S} n2:7") == {}
+    assert list(unjudged(tmp_path, f"stopped {21 * S} n1:1", f"continued {33 * S} n1:1")) == ["election"]
+    path.write_text("")
+    assert unjudged(tmp_path, until=f"killed {20 * S} n2:7\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("part", "judged"),
+    [("belief", "election"), ("program", "program"), ("lock", "lock"), ("sent", "queue"), ("expiry", "expiry")],
+)
+def test_a_log_that_another_clock_has_stamped(tmp_path: Path, part: str, judged: str) -> None:
+    life_of(tmp_path, "n2-1", "n2:7")
+    path = tmp_path / f"n2-1.{part}"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    other = " ".join(
+        str(int(word) + 17 * 10**17) if word.isdecimal() and int(word) > S else word for word in first.split()
+    )
+    path.write_text("".join([*rest, f"{other}\n"]))
+    found = unjudged(tmp_path)
+    assert list(found) == [judged]
+    assert "is not between start and end" in found[judged][0]
+
+
+def test_a_log_of_another_process(tmp_path: Path) -> None:
+    life_of(tmp_path, "n2-1", "n2:7")
+    path = tmp_path / "n2-1.belief"
+    path.write_text(path.read_text().replace("n2:7", "n2:8"))
+    assert list(unjudged(tmp_path)) == ["election"]
+    life_of(tmp_path, "n2-1", "n2:8")
+    assert "n2:8 has joined, and was not started" in unjudged(tmp_path)["election"][0]
+    life_of(tmp_path, "n2-1", "n2:7")
+    life_of(tmp_path, "n3-1", "n3:9")
+    assert [why for why in unjudged(tmp_path)["queue"] if "n3-1.sent: no such process" in why]
+
+
+def test_a_lock_that_was_got_and_of_which_nothing_is_noted(tmp_path: Path) -> None:
+    life_of(tmp_path, "n2-1", "n2:7")
+    (tmp_path / "n2-1.lock").write_text("")
+    assert list(unjudged(tmp_path)) == ["lock"]
+    (tmp_path / "n2-1.waits").write_text("")
+    assert unjudged(tmp_path) == {}, "it never got one"
+
+
+@pytest.mark.parametrize(("part", "judged"), [("sent", "queue"), ("notes", "counters"), ("expiry", "expiry")])
+def test_a_process_that_noted_nothing_of_what_it_should_have_done(tmp_path: Path, part: str, judged: str) -> None:
+    life_of(tmp_path, "n2-1", "n2:7")
+    (tmp_path / f"n2-1.{part}").write_text("")
+    assert list(unjudged(tmp_path)) == [judged]
+    assert unjudged(tmp_path, until=f"killed {20 * S} n2:7\n") != {}, "other logs go on after that"
+    life_of(tmp_path, "n2-1", "n2:7", to_s=20.0)
+    (tmp_path / f"n2-1.{part}").write_text("")
+    assert unjudged(tmp_path, until=f"killed {20 * S} n2:7\n") == {}, "it had only begun"
+
+
+def test_logs_of_nobody_who_joined_cannot_be_judged(tmp_path: Path) -> None:
+    life_of(tmp_path, "n1-1", "n1:1")
+    (tmp_path / "events").write_text(f"started {10 * S} n1:1\n")
+    (tmp_path / "n1-1.out").write_text("")
+    with pytest.raises(Unjudgeable):
+        judge_logs(tmp_path)
+
+
+def test_what_cannot_be_judged_is_a_violation_of_its_part() -> None:
+    parts = [Judged("election", [], {"terms": 3}), Judged("lock", ["overlaps: []"], {})]
+    logs = Judged("logs", ["unjudged: ..."], {"lives": 2, "unjudged": {"election": ["n2-1.belief is silent"]}})
+    assert _with_logs(parts, logs) == [
+        Judged("election", ['cannot be judged: ["n2-1.belief is silent"]'], {"terms": 3}),
+        parts[1],
+        Judged("logs", [], {"lives": 2}),
+    ]
+    broken = Judged("logs", ["cannot be judged: nobody"], {})
+    assert _with_logs(parts, broken) == [*parts, broken]
 
 
 # The whole
