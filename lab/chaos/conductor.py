@@ -57,7 +57,7 @@ _ENDING = 40.0 / 3 * LEASE
 _SETTLING = 60 * LEASE
 """Seconds: a job that fires all that it missed, each for longer than its period, takes longer than it was away."""
 _MOST_FAILURES = 50
-_SHOWS_WITHIN = 2.0
+_SHOWS_WITHIN = 5.0
 """Seconds until a signal has had its effect, on a busy machine."""
 _TOPPED_UP = 5
 """Times that a disk is filled again because somebody has deleted something meanwhile."""
