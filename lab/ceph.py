@@ -127,6 +127,15 @@ class Ceph:
         # The number may soon be another's, who is not to be signalled in its place.
         (self._folder / "run" / "client.rgw.a.pid").unlink()
 
+    @property
+    def pids(self) -> list[int]:
+        """Of gateway and storage, as far as they are there: those that `pause` stops."""
+        found = []
+        for name in ("client.rgw.a.pid", "osd.0.pid"):
+            with contextlib.suppress(OSError, ValueError):
+                found.append(int((self._folder / "run" / name).read_text()))
+        return found
+
     def pause(self) -> None:
         """Gateway and storage stand still, with everything that they have in hand."""
         self._signal_if_there(signal.SIGSTOP, "client.rgw.a.pid", "osd.0.pid")

@@ -38,6 +38,11 @@ class Fault:
         assert has_answer or self.reply is not Reply.GENUINE, "no genuine reply without a landing before it"
         assert (self.status is not None) == (self.reply is Reply.STATUS), "a status belongs to Reply.STATUS"
 
+    @property
+    def disturbs(self) -> bool:
+        """A client or a store could notice it: a storm lets some requests through as they are."""
+        return self.landing is not Landing.ONCE or self.reply is not Reply.GENUINE or self.seconds > 0
+
 
 def status_after_apply(status: int = 500, code: str | None = None) -> Fault:
     """The write lands; the client is told that it failed."""

@@ -58,6 +58,11 @@ class Ministack:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def pids(self) -> list[int]:
+        """None while it is down."""
+        return [self._process.pid] if self._process is not None and self._process.poll() is None else []
+
     def pause(self) -> None:
         """Nothing is answered, and nothing lost."""
         assert self._process is not None

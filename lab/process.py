@@ -70,6 +70,26 @@ def wait_for_http(url: str, process: subprocess.Popen[bytes] | None, log: Path, 
     raise RuntimeError(f"{why}; its log ends with:\n{tail}")
 
 
+def state_of(pid: int) -> str:
+    """As /proc says: `T` is stopped, `Z` is dead and not yet waited for; empty: there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return text[text.rindex(")") + 2]  # a name may have spaces and brackets in it
+
+
+def refuses(port: int) -> bool:
+    """Nobody listens on this loopback port. One that is stopped, or very busy, does not refuse."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2.0).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def stop(process: subprocess.Popen[bytes], seconds: float = 5.0) -> None:
     if process.poll() is not None:
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import secrets
 import shutil
 import signal
@@ -22,7 +21,7 @@ from lab.ceph import Ceph
 from lab.chaos.conductor import LIBRARIES, Conductor, Run
 from lab.chaos.node import BROKEN
 from lab.chaos.plan import KINDS, Kind, Timing, plan
-from lab.chaos.recovery_judge import bounds
+from lab.chaos.recovery_judge import calm_seconds
 from lab.chaos.site import SITES, home_for
 from lab.chaos.verdict import Verdict, judge_run, table
 from lab.ledger_cluster import ROOT
@@ -76,7 +75,7 @@ async def run(arguments: argparse.Namespace, seed: int, folder: Path, tell: obje
     assert current is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, current.cancel)
-    calm = arguments.calm or math.ceil(max(bounds().values()) + 2)
+    calm = arguments.calm or calm_seconds()
     timing = Timing(arguments.wave, calm)
     kinds = [Kind(name) for name in arguments.only] or list(KINDS[arguments.store])
     steps = plan(seed, arguments.minutes * 60, arguments.nodes, kinds, timing)
@@ -108,7 +107,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, help="draws the plan; without one, any")
     parser.add_argument("--nodes", type=int, default=5, help="processes")
-    parser.add_argument("--wave", type=float, default=30.0, metavar="SECONDS")
+    parser.add_argument("--wave", type=float, default=26.0, metavar="SECONDS")
     parser.add_argument("--calm", type=float, metavar="SECONDS", help="without it, as long as recovery may take")
     parser.add_argument(
         "--only", action="append", default=[], choices=[kind.value for kind in Kind], help="these faults"

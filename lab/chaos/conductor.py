@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,7 +37,7 @@ from lab.faults import (
 )
 from lab.ledger_cluster import ROOT
 from lab.pace import LEASE
-from lab.process import spawn
+from lab.process import spawn, state_of
 from lab.queue_cluster import Reader
 from lab.queue_worker import QUEUE
 from lab.schedule_cluster import ScheduleCluster
@@ -57,8 +57,16 @@ _ENDING = 40.0 / 3 * LEASE
 _SETTLING = 60 * LEASE
 """Seconds: a job that fires all that it missed, each for longer than its period, takes longer than it was away."""
 _MOST_FAILURES = 50
+_SHOWS_WITHIN = 5.0
+"""Seconds until a signal has had its effect, on a busy machine."""
+_TOPPED_UP = 5
+"""Times that a disk is filled again because somebody has deleted something meanwhile."""
+_LEAPS_WITHIN = 1.5
+"""Seconds: a process looks for its offset once a second."""
+_CLOCK_WITHIN_NS = 1_500_000_000
 _PROCESS_KINDS = frozenset({Kind.KILL, Kind.RESTART, Kind.FREEZE})
 EXCEPT_THE_LEASE = "/state.json"
+T = TypeVar("T")
 WIPED = "wiped"
 """The folder of what was noted after the wiping."""
 
@@ -85,16 +93,18 @@ class Run(msgspec.Struct, kw_only=True):
     missed: dict[str, int] = {}
     """By kind: faults of the plan that nobody felt."""
     on: dict[str, int] = {}
-    """By kind and target: `kill leader`."""
+    """By kind and who was really hit and felt it: `kill leader`; `kill any` if there was no leader at that moment."""
     starts: int = 0
     requests: dict[str, int] = {}
     """Through the proxies, by method."""
     faulted: int = 0
-    """Requests that a fault was done to."""
+    """Requests that were disturbed; those that a storm lets through are not."""
     calms: list[Calm] = []
     wiped: Calm | None = None
     """The calm after everything but the leases was deleted."""
     wiped_objects: int = 0
+    wiped_leader: str = ""
+    """Who led then, and was killed."""
     failures: list[str] = []
     """What no log has: a process that ended by itself, or did not end, and waiting in vain."""
 
@@ -108,6 +118,8 @@ class Node:
     stem: Path = Path()
     busy: bool = False
     """Killed, frozen or ending."""
+    leaps: list[float] = field(default_factory=list)
+    """Of its wall clock, seconds each; the newest counts."""
 
     @property
     def identity(self) -> str:
@@ -123,6 +135,10 @@ class Node:
         except FileNotFoundError:
             return []
         return lines[-1].split(" ") if lines else []
+
+    def tail(self) -> str:
+        output = self.stem.with_suffix(".out")
+        return output.read_text(errors="replace")[-600:] if output.exists() else ""
 
     def said(self, what: str) -> bool:
         output = self.stem.with_suffix(".out")
@@ -148,6 +164,8 @@ class Conductor:
     _leaving: bool = False
     _store: Store | None = None
     _hand: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _serving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A server that is down is not ended again, nor started twice."""
 
     # A run
 
@@ -199,27 +217,30 @@ class Conductor:
 
     async def _step(self, step: Step) -> None:
         await asyncio.sleep(step.at)
-        node = self._victim(step) if step.target is not Target.STORE else None
-        self.tell(
-            f"  {step.kind.value} {node.name if node else 'store'} ({step.target.value}) for {step.seconds:.1f} s"
-        )
+        node, hit = self._victim(step) if step.target is not Target.STORE else (None, Target.STORE)
+        self.tell(f"  {step.kind.value} {node.name if node else 'store'} ({hit.value}) for {step.seconds:.1f} s")
         if step.target is not Target.STORE and node is None:
             self._missed[step.kind.value] += 1
             return
         felt = await self._do(step, node)
-        (self._hits if felt else self._missed)[step.kind.value] += 1
-        self._on[f"{step.kind.value} {step.target.value}"] += 1
+        if not felt:
+            self.tell(f"  {step.kind.value} was not felt")
+            self._missed[step.kind.value] += 1
+            return
+        self._hits[step.kind.value] += 1
+        self._on[f"{step.kind.value} {hit.value}"] += 1
 
     # Faults
 
-    def _victim(self, step: Step) -> Node | None:
+    def _victim(self, step: Step) -> tuple[Node | None, Target]:
+        """Who is hit, and as what: anyone, if whoever was meant is not there at this moment."""
         found = self._find(step.target)
-        wanted = [found] if found is not None else []
+        wanted = [(found, step.target)] if found is not None else []
         turned = [self.nodes[(step.index + offset) % len(self.nodes)] for offset in range(len(self.nodes))]
-        for node in (*wanted, *turned):
+        for node, hit in (*wanted, *((node, Target.ANY) for node in turned)):
             if node.process is not None and not (node.busy and step.kind in _PROCESS_KINDS):
-                return node
-        return None
+                return node, hit
+        return None, Target.ANY
 
     def _find(self, target: Target) -> Node | None:
         now = boottime_ns()
@@ -246,33 +267,61 @@ class Conductor:
             case Kind.CLOCK if node is not None:
                 return await self._leap(node, step)
             case Kind.STORE_RESTART:
-                async with self._cut(self.nodes):
-                    await self._by_hand(self.site.go_down)
-                    await asyncio.sleep(step.seconds)
-                    await self._by_hand(self.site.come_up)
-                return True
+                return await self._restart_store(step.seconds)
             case Kind.STORE_FREEZE:
-                async with self._cut(self.nodes):
-                    self.site.freeze()
-                    try:
-                        await asyncio.sleep(step.seconds)
-                    finally:
-                        self.site.thaw()
-                return True
+                return await self._freeze_store(step.seconds)
             case Kind.FULL_DISK:
-                async with self._cut(self.nodes):
-                    await self._by_hand(self.site.fill)
-                    try:
-                        await asyncio.sleep(step.seconds)
-                    finally:
-                        self.site.free()
-                return True
+                return await self._fill_disk(step.seconds)
             case _:
                 return await self._disturb(step, self.nodes if node is None else [node])
 
-    async def _by_hand(self, deed: Callable[[], None]) -> None:
+    async def _by_hand(self, deed: Callable[[], T]) -> T:
         """In a thread that lasts as long as the run does: a server is killed when the one that started it ends."""
-        await asyncio.get_running_loop().run_in_executor(self._hand, deed)
+        return await asyncio.get_running_loop().run_in_executor(self._hand, deed)
+
+    async def _restart_store(self, seconds: float) -> bool:
+        """Felt: while it was down nobody accepted a connection, and it came back as another process."""
+        async with self._cut(self.nodes), self._serving:
+            before = self.site.pids()
+            await self._by_hand(self.site.go_down)
+            refused = await self._by_hand(self.site.refuses)
+            await asyncio.sleep(seconds)
+            await self._by_hand(self.site.come_up)
+            after = self.site.pids()
+        return refused and bool(before) and bool(after) and set(before) != set(after)
+
+    async def _freeze_store(self, seconds: float) -> bool:
+        async with self._cut(self.nodes):
+            self.site.freeze()
+            try:
+                felt = await self._are_stopped(self.site.pids())
+                await asyncio.sleep(seconds)
+            finally:
+                self.site.thaw()
+        return felt
+
+    async def _fill_disk(self, seconds: float) -> bool:
+        felt = False
+        async with self._cut(self.nodes):
+            try:
+                for _ in range(_TOPPED_UP):
+                    await self._by_hand(self.site.fill)
+                    felt = await self._by_hand(self.site.is_full)
+                    if felt:
+                        break
+                await asyncio.sleep(seconds)
+            finally:
+                self.site.free()
+        return felt
+
+    async def _are_stopped(self, pids: Sequence[int]) -> bool:
+        """As the system says, of each; a signal may take a moment."""
+        deadline = time.monotonic() + _SHOWS_WITHIN
+        while not all(state_of(pid) in ("T", "t") for pid in pids):
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(_LOOK / 10)
+        return bool(pids)
 
     async def _kill(self, node: Node, seconds: float) -> bool:
         process = node.process
@@ -280,30 +329,38 @@ class Conductor:
         node.busy = True
         process.kill()
         process.wait()
+        felt = process.returncode == -signal.SIGKILL
+        if not felt:
+            self._ended_by_itself(node)
         self._note("killed", node)  # it did nothing after this
         node.process = None
         await asyncio.sleep(seconds)
         self._start(node)
-        return True
+        return felt
 
     async def _restart(self, node: Node, seconds: float) -> bool:
         process = node.process
         assert process is not None
         node.busy = True
+        felt = process.poll() is None
         self._note("terminated", node)
         process.terminate()
         deadline = time.monotonic() + _ENDING
         while process.poll() is None and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK)
-        if process.poll() is None:
+        if not felt:
+            self._ended_by_itself(node)
+        elif process.poll() is None:
             self._fail(f"{node.identity} did not end within {_ENDING:g} s of SIGTERM")
             process.kill()
             process.wait()
             self._note("killed", node)
+        else:
+            self._ended_when_asked(node)
         node.process = None
         await asyncio.sleep(seconds)
         self._start(node)
-        return True
+        return felt
 
     async def _freeze(self, node: Node, seconds: float) -> bool:
         process = node.process
@@ -312,23 +369,37 @@ class Conductor:
         self._note("stopped", node)
         process.send_signal(signal.SIGSTOP)
         try:
+            felt = await self._are_stopped([process.pid])
             await asyncio.sleep(seconds)
         finally:
             process.send_signal(signal.SIGCONT)
             self._note("continued", node)
             node.busy = False
-        return True
+        return felt
 
     async def _leap(self, node: Node, step: Step) -> bool:
         # A store may refuse whose clock is far off: then it is cut off as well.
+        began_ns = boottime_ns()
         async with self._cut([node]):
-            self._offset(node).write_text(f"{step.amount:+.0f}\n")
+            node.leaps.append(step.amount)
+            self._set_clock(node)
             try:
                 await asyncio.sleep(step.seconds)
             finally:
-                self._offset(node).write_text("+0\n")
-                await asyncio.sleep(1.5)  # it looks once a second
-        return True
+                node.leaps.remove(step.amount)
+                self._set_clock(node)
+                await asyncio.sleep(_LEAPS_WITHIN)
+        return self._has_leapt(node, step.amount, began_ns)
+
+    def _has_leapt(self, node: Node, amount: float, since_ns: int) -> bool:
+        """By what the process itself noted, or one that was started in its place meanwhile."""
+        right_ns = time.time_ns() - boottime_ns() + round(amount * 1e9)
+        for path in self._place.glob(f"{node.name}-*.clock"):
+            for line in path.read_text().split("\n")[:-1]:
+                at_ns, wall_ns = map(int, line.split(" "))
+                if at_ns >= since_ns and abs(wall_ns - at_ns - right_ns) < _CLOCK_WITHIN_NS:
+                    return True
+        return False
 
     async def _disturb(self, step: Step, nodes: list[Node]) -> bool:
         rules: list[tuple[Node, Rule]] = []
@@ -340,9 +411,9 @@ class Conductor:
             finally:
                 for node, rule in rules:
                     self.site.proxies[node.index].remove(rule)
-        felt = sum(rule.hits for _, rule in rules)
-        self.run.faulted += felt
-        return felt > 0
+        disturbed = sum(rule.hits for _, rule in rules if rule.fault.disturbs)
+        self.run.faulted += disturbed
+        return disturbed > 0
 
     def _rules(self, step: Step, proxy: FaultProxy) -> list[Rule]:
         """Each ahead of what is wrong already, which would hide it otherwise."""
@@ -383,10 +454,13 @@ class Conductor:
     def _offset(self, node: Node) -> Path:
         return self.folder / f"{node.name}.offset"
 
+    def _set_clock(self, node: Node) -> None:
+        self._offset(node).write_text(f"{node.leaps[-1] if node.leaps else 0.0:+.0f}\n")
+
     def _start(self, node: Node) -> None:
         node.life += 1
         node.stem = self._place / f"{node.name}-{node.life}"
-        self._offset(node).write_text("+0\n")
+        self._set_clock(node)  # a machine whose clock is wrong is no better for whoever starts now
         environment = {
             "LD_PRELOAD": str(LIBRARIES[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._offset(node)),
@@ -414,14 +488,25 @@ class Conductor:
                 process = node.process
                 if process is None or node.busy or process.poll() is None or self._leaving:
                     continue
-                if process.returncode != TRY_AGAIN:
-                    tail = node.stem.with_suffix(".out").read_text(errors="replace")[-600:]
-                    self._fail(f"{node.identity} ended by itself with {process.returncode}: {tail}")
+                self._ended_by_itself(node)
                 self._note("killed", node)
                 node.process, node.busy = None, True
                 await asyncio.sleep(0.5)
                 self._start(node)
             await asyncio.sleep(_LOOK)
+
+    def _ended_by_itself(self, node: Node) -> None:
+        assert node.process is not None
+        if node.process.returncode != TRY_AGAIN:
+            self._fail(f"{node.identity} ended by itself with {node.process.returncode}: {node.tail()}")
+
+    def _ended_when_asked(self, node: Node) -> None:
+        """With 0; one that had not joined may have known no better, or have given up just then."""
+        assert node.process is not None
+        self._note("ended", node)
+        code = node.process.returncode
+        if code != 0 and (node.said("joined") or code not in (TRY_AGAIN, -signal.SIGTERM)):
+            self._fail(f"{node.identity} ended with {code} on SIGTERM, and not with 0: {node.tail()}")
 
     def _note(self, what: str, node: Node) -> None:
         self._write(f"{what} {boottime_ns()} {node.identity}")
@@ -523,15 +608,25 @@ class Conductor:
 
     async def _leave(self) -> None:
         self._leaving = True
+        asked = []
         for node in self.nodes:
-            if node.process is not None and node.process.poll() is None:
-                self._note("terminated", node)
-                node.process.terminate()
+            if node.process is None:
+                continue
+            if node.process.poll() is not None:
+                self._ended_by_itself(node)
+                self._note("killed", node)
+                continue
+            self._note("terminated", node)
+            node.process.terminate()
+            asked.append(node)
         await self._until(
             lambda: all(node.process is None or node.process.poll() is not None for node in self.nodes),
             _ENDING,
             "all have ended",
         )
+        for node in asked:
+            if node.process is not None and node.process.poll() is not None:
+                self._ended_when_asked(node)
         self._end_all()
 
     async def _ask_schedule(self) -> None:
@@ -556,12 +651,27 @@ class Conductor:
         await self._until(lambda: all(node.said("joined") for node in self.nodes), _JOINING, "all have joined again")
         await self._until(lambda: self._find(Target.LEADER) is not None, _JOINING, "somebody leads again")
         await self._try("everything is wiped", self._wiped)
-        leader = self._find(Target.LEADER)
-        if leader is not None:
-            await self._kill(leader, 0.5)
+        if not self.run.wiped_objects:
+            self._fail("not one object was wiped")
+        await self._kill_wiped_leader()
         from_ns = boottime_ns()
         await asyncio.sleep(self.timing.calm)
         self.run.wiped = Calm(from_ns, boottime_ns())
+
+    async def _kill_wiped_leader(self) -> None:
+        """Somebody leads, or will: without that nothing is shown."""
+        found: list[Node] = []
+
+        def leads() -> bool:
+            leader = self._find(Target.LEADER)
+            found[:] = [leader] if leader is not None else []
+            return bool(found)
+
+        if not await self._until(leads, _JOINING, "somebody leads who can be killed after the wiping"):
+            return
+        identity = found[0].identity
+        if await self._kill(found[0], 0.5):
+            self.run.wiped_leader = identity
 
     async def _wiped(self) -> None:
         assert self._store is not None
@@ -573,8 +683,10 @@ class Conductor:
     def _end_all(self) -> None:
         for node in self.nodes:
             if node.process is not None:
-                node.process.kill()
-                node.process.wait()
+                if node.process.poll() is None:
+                    node.process.kill()
+                    node.process.wait()
+                    self._note("killed", node)
                 node.process = None
 
     def _count(self) -> None:

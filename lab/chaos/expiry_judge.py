@@ -1,6 +1,6 @@
-"""Did a record expire early, come back, or stay for ever? Files alone say.
+"""Did a record expire early, come back, stay for too long, or for ever? Files alone say.
 
-    python -m lab.chaos.expiry_judge --left FILE LOG...
+    python -m lab.chaos.expiry_judge --left FILE --run FILE LOG...
 
 Prints one JSON object. Exits 1 if there is a violation in it, 2 if the files cannot be judged.
 
@@ -18,17 +18,25 @@ A record lives, for certain, from the return of its insert until a ttl after the
 store counts from an instant that is later than that. Whoever looks within that time and is told that there is none,
 found it expired early. One that was gone for certain and is there again came back. `--left` is what the resource held
 when all of it should have expired.
+
+It is due, at the latest, a ttl after the last call returned; a call that nobody is sure of may have been held back for
+as long as any request is, and landed then. `--run` says when it was calm: whoever looks then and is told that it is
+there, later than a sweep may take (`lab.chaos.recovery_judge`) since it was due and since the calm began, found it
+late.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from lab.chaos.plan import LATENCY_SECONDS
+from lab.chaos.recovery_judge import bounds
 from lab.judge import Unjudgeable
 
 _MS = 1_000_000
@@ -43,6 +51,8 @@ class Life(msgspec.Struct):
     begun: int | None = None
     """When the call that is under way was made ..."""
     lives_ms: int = 0
+    latest_ns: int = 0
+    """Its time comes then, at the latest."""
     gone_ns: int | None = None
     """It was certainly gone at that instant."""
 
@@ -60,6 +70,7 @@ class ExpiryVerdict(msgspec.Struct, frozen=True):
 
     early: tuple[str, ...]
     came_back: tuple[str, ...]
+    late: tuple[str, ...]
     left: tuple[str, ...]
 
     @property
@@ -67,17 +78,20 @@ class ExpiryVerdict(msgspec.Struct, frozen=True):
         return [name for name in VIOLATIONS if getattr(self, name)]
 
 
-VIOLATIONS = ("early", "came_back", "left")
+VIOLATIONS = ("early", "came_back", "late", "left")
 
 
 class Judge:
     """Lines of one process must come in order; a record is only ever touched by the process that inserted it."""
 
-    def __init__(self) -> None:
+    def __init__(self, calms: Iterable[tuple[int, int]] = ()) -> None:
+        self.calms = list(calms)
+        self.limit_ns = round(bounds()["sweep"] * 1e9)
         self.lives: dict[str, Life] = {}
         self.counts = dict.fromkeys(("inserted", "touches", "too_late", "unsure", "looks", "found_gone"), 0)
         self.early: list[str] = []
         self.came_back: list[str] = []
+        self.late: list[str] = []
 
     def take(self, fields: list[str]) -> bool:
         match fields:
@@ -91,9 +105,11 @@ class Judge:
             case ["gone", at, _, id] if id in self.lives and self.lives[id].begun is not None:
                 self.counts["too_late"] += 1
                 self._absent(self.lives[id], id, int(at), int(at))
-            case ["unsure", _, _, id, _] if id in self.lives:
+            case ["unsure", at, _, id, _] if id in self.lives:
                 self.counts["unsure"] += 1
-                self.lives[id].begun = None
+                life = self.lives[id]
+                life.latest_ns = max(life.latest_ns, int(at) + round(LATENCY_SECONDS * 1e9) + life.lives_ms * _MS)
+                life.begun = None
             case ["looked", asked, told, _, id, there] if id in self.lives and there in ("0", "1"):
                 self.counts["looks"] += 1
                 life = self.lives[id]
@@ -102,6 +118,8 @@ class Judge:
                     self._absent(life, id, int(asked), int(told))
                 elif life.gone_ns is not None:
                     self.came_back.append(f"{id} was there at {asked}, and gone at {life.gone_ns}")
+                else:
+                    self._present(life, id, int(asked), int(told))
             case _:
                 return False
         return True
@@ -114,6 +132,7 @@ class Judge:
         elif life.gone_ns is not None:
             self.came_back.append(f"{id} was touched at {at_ns}, and gone at {life.gone_ns}")
         life.until_ns = max(life.until_ns, life.begun + life.lives_ms * _MS)
+        life.latest_ns = max(life.latest_ns, at_ns + life.lives_ms * _MS)
         life.begun = None
 
     def _absent(self, life: Life, id: str, asked_ns: int, told_ns: int) -> None:
@@ -123,18 +142,30 @@ class Judge:
             self.early.append(f"{id} was gone {(life.until_ns - told_ns) / 1e9:.3f} s before its time, at {told_ns}")
         life.gone_ns, life.begun = told_ns, None
 
+    def _present(self, life: Life, id: str, asked_ns: int, told_ns: int) -> None:
+        if life.begun is not None:
+            return  # a call is under way that may make it live on
+        for from_ns, to_ns in self.calms:
+            since_ns = max(life.latest_ns, from_ns)
+            if from_ns <= asked_ns and told_ns <= to_ns and asked_ns - since_ns > self.limit_ns:
+                self.late.append(
+                    f"{id} was there at {asked_ns}, {(asked_ns - since_ns) / 1e9:.3f} s after it was due in a calm"
+                )
+
     def verdict(self, left: Iterable[str]) -> ExpiryVerdict:
         return ExpiryVerdict(
             records=len(self.lives),
             **self.counts,
             early=tuple(self.early[:20]),
             came_back=tuple(self.came_back[:20]),
+            late=tuple(self.late[:20]),
             left=tuple(sorted(left)[:20]),
         )
 
 
-def judge_files(logs: Iterable[Path], left: Path | None) -> ExpiryVerdict:
-    judge = Judge()
+def judge_files(logs: Iterable[Path], left: Path | None, run: Path | None = None) -> ExpiryVerdict:
+    calms = json.loads(run.read_bytes())["calms"] if run is not None else []
+    judge = Judge((calm["from_ns"], calm["to_ns"]) for calm in calms)
     for path in logs:
         for number, line in enumerate(path.read_text().split("\n")[:-1], 1):
             if not judge.take(line.split(" ")):
@@ -146,10 +177,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.chaos.expiry_judge", description="Judge records that expire.")
     parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
     parser.add_argument("--left", type=Path, metavar="FILE")
+    parser.add_argument("--run", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     try:
-        verdict = judge_files(arguments.logs, arguments.left)
-    except (Unjudgeable, OSError, ValueError) as failure:
+        verdict = judge_files(arguments.logs, arguments.left, arguments.run)
+    except (Unjudgeable, OSError, ValueError, KeyError) as failure:
         print(f"expiry_judge: {failure}", file=sys.stderr)
         return 2
     fields = {**msgspec.structs.asdict(verdict), "violations": verdict.violations}

@@ -12,6 +12,7 @@ CLOCK_BOOTTIME:
     notes             `lab.counter_judge`
     runs              `lab.schedule_judge`
     expiry            `lab.chaos.expiry_judge`
+    clock             CLOCK_BOOTTIME and the wall clock, at first and after each leap: for the conductor
 
 SIGUSR1 ends the load: what was begun is ended, nothing more is. SIGTERM ends the process gracefully. A process that
 cannot reach its store when it starts exits with 75, as a program that is to be started again. `--broken NAME` makes it
@@ -67,6 +68,8 @@ LIVES = 12.0
 """Seconds for which a record lives that is not touched."""
 TICK = 2.0
 LOCK_TTL = 2 / 3 * LEASE
+LEAPT = 2.0
+"""Seconds: by so much no wall clock moves by itself between two looks."""
 TICKER = Path(__file__).resolve().parent.parent / "ticker.py"
 BROKEN = {
     "believes-on": "is_leader() is a flag that follows the truth, and not a deadline",
@@ -345,6 +348,13 @@ class Node:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.ended.set)
         loop.add_signal_handler(signal.SIGUSR1, self.resting.set)
+        watching = asyncio.create_task(self.note_clock())
+        try:
+            return await self._take_part()
+        finally:
+            watching.cancel()
+
+    async def _take_part(self) -> int:
         database = Database(self.url, worker_id=self.name)
         try:
             await database.connect()
@@ -369,6 +379,18 @@ class Node:
         await database.disconnect()
         say("stopped")
         return 0
+
+    async def note_clock(self) -> None:
+        """What the wall clock says, once and after every leap: whoever makes it leap can see that it did."""
+        file = os.open(self.file("clock"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        noted_ns: int | None = None
+        while True:
+            now_ns = boottime_ns()
+            wall_ns = time.time_ns()
+            if noted_ns is None or abs(wall_ns - now_ns - noted_ns) > LEAPT * 1e9:
+                os.write(file, f"{now_ns} {wall_ns}\n".encode())
+                noted_ns = wall_ns - now_ns
+            await asyncio.sleep(0.2)
 
     async def _work(self, *parts: Coroutine[Any, Any, None]) -> None:
         tasks = [asyncio.create_task(part) for part in parts]

@@ -15,6 +15,7 @@ from lab.ceph import Ceph
 from lab.endpoint import S3Endpoint
 from lab.fault_proxy import FaultProxy
 from lab.ministack import Ministack
+from lab.process import refuses
 
 BUCKET = "chaos"
 DISK_BYTES = 512 * 2**20
@@ -46,6 +47,17 @@ class Site(Protocol):
 
     def free(self) -> None: ...
 
+    # What shows that it was really done
+
+    def pids(self) -> list[int]:
+        """Of the server, those that `freeze` stops and of which `go_down` ends at least one."""
+
+    def refuses(self) -> bool:
+        """No connection is accepted."""
+
+    def is_full(self) -> bool:
+        """A single byte is refused with ENOSPC."""
+
 
 class _Served:
     """A server behind proxies."""
@@ -75,6 +87,9 @@ class _Served:
 
     free = fill
 
+    def is_full(self) -> bool:
+        return False
+
 
 class MinistackSite(_Served):
     name = "ministack"
@@ -83,6 +98,12 @@ class MinistackSite(_Served):
         super().__init__()
         # What it has acknowledged must outlive it, as with any store that one would use.
         self._server = Ministack(home, persist=True)
+
+    def pids(self) -> list[int]:
+        return self._server.pids
+
+    def refuses(self) -> bool:
+        return refuses(self._server.port)
 
     def start(self, nodes: int) -> None:
         self._open(self._server.start(), nodes)
@@ -111,6 +132,12 @@ class CephSite(_Served):
     def __init__(self, home: Path) -> None:
         super().__init__()
         self._server = Ceph(home)
+
+    def pids(self) -> list[int]:
+        return self._server.pids
+
+    def refuses(self) -> bool:
+        return refuses(self._server.port)
 
     def start(self, nodes: int) -> None:
         self._open(self._server.start(), nodes)
@@ -156,8 +183,8 @@ class DirectorySite:
         return (self._disk / "store").as_uri()
 
     def fill(self) -> None:
-        """Write until the disk says that it is full."""
-        file = os.open(self._filler, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        """Write until the disk says that it is full; again, once something was deleted meanwhile."""
+        file = os.open(self._filler, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             for size in (2**20, 4096, 1):
                 while True:
@@ -172,6 +199,22 @@ class DirectorySite:
 
     def free(self) -> None:
         self._filler.unlink(missing_ok=True)
+
+    def is_full(self) -> bool:
+        probe = self._disk / "probe"
+        try:
+            probe.write_bytes(b"x")
+        except OSError as refused:
+            return refused.errno == errno.ENOSPC
+        finally:
+            probe.unlink(missing_ok=True)
+        return False
+
+    def pids(self) -> list[int]:
+        return []
+
+    def refuses(self) -> bool:
+        return False
 
     def go_down(self) -> None:
         raise NotImplementedError("a directory has no server")

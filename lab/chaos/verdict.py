@@ -13,11 +13,19 @@ from typing import Any
 import msgspec
 
 from lab.chaos.conductor import WIPED, Run
+from lab.chaos.plan import Target
 from lab.chaos.recovery_judge import bounds, first_after, led
 from lab.ledger_cluster import ROOT
 
 OF_PROGRAMS = ("overlaps", "epochs_gone_back")
 """A supervisor may start a program again in one term: only this is promised of programs."""
+
+
+AIMED = 3
+"""With so many faults that are meant for whoever leads, at least one must hit one."""
+
+
+_OF_LOGS = ("lives", "joined", "lines", "longest_silence", "unjudged")
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -37,7 +45,11 @@ class Verdict(msgspec.Struct, frozen=True):
     def violations(self) -> list[str]:
         found = [f"{each.part}: {text}" for each in self.judged for text in each.violations]
         found += [f"run: {text[:400]}" for text in self.run.failures]
-        return found + [f"plan: no {kind} was felt by anybody" for kind in self.unfelt]
+        found += [f"plan: no {kind} was felt by anybody" for kind in self.unfelt]
+        aimed = sum(step.target is Target.LEADER for step in self.run.steps)
+        if aimed >= AIMED and not any(name.endswith(f" {Target.LEADER.value}") for name in self.run.on):
+            found.append(f"plan: {aimed} faults were meant for the leader, and none hit one")
+        return found
 
 
 def judge_run(folder: Path, run: Run) -> Verdict:
@@ -79,15 +91,28 @@ def judge_run(folder: Path, run: Run) -> Verdict:
         _ask(
             "expiry",
             "lab.chaos.expiry_judge",
-            [*logs("expiry"), "--left", str(folder / "sessions")],
+            [*logs("expiry"), "--left", str(folder / "sessions"), "--run", str(folder / "run.json")],
             ("records", "inserted", "touches", "too_late", "unsure", "looks", "found_gone"),
         ),
-        _ask("recovery", "lab.chaos.recovery_judge", [str(folder)], ("calms", "longest", "bounds")),
+        _ask("recovery", "lab.chaos.recovery_judge", [str(folder)], ("calms", "lives", "longest", "gaps", "bounds")),
         *([_after_wiping(wiped, run)] if run.wipes else []),
         halted(folder),
     ]
     kinds = {step.kind.value for step in run.steps}
+    judged = _with_logs(judged, _ask("logs", "lab.chaos.log_judge", [str(folder)], _OF_LOGS))
     return Verdict(run, judged, sorted(kind for kind in kinds if not run.hits.get(kind)))
+
+
+def _with_logs(judged: Sequence[Judged], logs: Judged) -> list[Judged]:
+    """A part whose logs say nothing is not right: that it cannot be judged is a violation of that part."""
+    unjudged = logs.figures.pop("unjudged", {})
+    found = [
+        Judged(each.part, [*each.violations, f"cannot be judged: {json.dumps(why)[:1000]}"], each.figures)
+        if (why := unjudged.get(each.part))
+        else each
+        for each in judged
+    ]
+    return [*found, Judged("logs", [] if unjudged else logs.violations, logs.figures)]
 
 
 def _beliefs(part: str, logs: Sequence[str], only: Sequence[str] = ()) -> Judged:
@@ -115,10 +140,17 @@ def _ask(part: str, module: str, arguments: Sequence[str], figures: Sequence[str
 
 
 def _after_wiping(folder: Path, run: Run) -> Judged:
-    """Somebody leads in good time, and its children run: nothing else is promised."""
+    """Somebody leads in good time, and its children run: nothing else is promised.
+
+    It shows nothing if nothing was deleted, or if the one that led before lived on.
+    """
     if run.wiped is None:
         return Judged("wiping", ["it did not come to it"], {})
     found: list[str] = []
+    if not run.wiped_objects:
+        found.append("nothing was deleted")
+    if not run.wiped_leader:
+        found.append("no leader was killed")
     seconds: dict[str, float | None] = {}
     for part, log in (("election", "belief"), ("program", "program")):
         took = first_after([(at, at) for at in led(folder, log)], run.wiped.from_ns, run.wiped.to_ns)
