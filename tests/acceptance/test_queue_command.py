@@ -31,6 +31,7 @@ STORES = ["directory", pytest.param("ministack", marks=pytest.mark.servers)]
 HANDLERS = '''
 import asyncio
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -65,6 +66,14 @@ def picky(message):
 
 def rejecting(message):
     raise Reject("never")
+
+
+def exiting(message):
+    plain(message)
+    if message.body == "bad":
+        sys.exit(3)
+    if message.body == "interrupt":
+        raise KeyboardInterrupt
 
 
 def slow(message):
@@ -161,8 +170,12 @@ class Worker:
         return self._out.read_text().splitlines()
 
     @property
+    def said(self) -> str:
+        return self._err.read_text()
+
+    @property
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._err.read_text().splitlines()]
+        return [json.loads(line) for line in self.said.splitlines()]
 
     def heard(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
@@ -500,6 +513,29 @@ def test_a_second_signal_ends_it_at_once(url_of: UrlOf, home: Path) -> None:
         until(lambda: worker.heard("stopping"))
         time.sleep(1.5)
         assert worker.end(signal.SIGINT) == 130
+
+
+def test_a_handler_that_calls_sys_exit_has_failed_and_the_worker_goes_on(url_of: UrlOf, home: Path) -> None:
+    url = url_of("directory")
+    for body in ("bad", "good"):
+        ok(tenure(home, "queue", "put", url, "mail", body, "--as", "text", "--max-attempts", "1"))
+    with working(home, url, "mail", "handlers:exiting") as worker:
+        until_stats(home, url, "mail", done=1, dead=1)
+        assert worker.end() == 0
+    (failure,) = worker.heard("failed")
+    assert failure["error"] == "SystemExit: 3"
+
+
+def test_no_signal_is_blamed_for_what_the_handler_did(url_of: UrlOf, home: Path) -> None:
+    url = url_of("directory")
+    ok(tenure(home, "queue", "put", url, "mail", "interrupt", "--as", "text"))
+    worker = Worker(home, url, "mail", "handlers:exiting", "--shutdown-timeout", "200ms")
+    try:
+        assert worker.process.wait(PATIENCE) == 130
+    finally:
+        worker.process.kill()
+    assert "a second signal" not in worker.said
+    assert worker.said.endswith("interrupted\n")
 
 
 @pytest.mark.req("SQ-1")

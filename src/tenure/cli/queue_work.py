@@ -209,6 +209,7 @@ class _Session:
         self._stop = asyncio.Event()
         self._asked_at: Any = None
         self._task: asyncio.Task[Any] | None = None
+        self._forced = False
         self._replaced = False
         self.tally = _Tally(tell)
 
@@ -220,6 +221,8 @@ class _Session:
         try:
             return await self._run()
         except asyncio.CancelledError:
+            if not self._forced:
+                raise  # something else ends the loop, such as a KeyboardInterrupt out of the handler
             self._tell("killed", "a second signal: ended at once; what it held is tried again by others", wrong=True)
             return EXIT_FORCED
         finally:
@@ -271,6 +274,7 @@ class _Session:
             self._asked_at = now
             self._stop.set()
         elif now.leader_elapsed(self._asked_at) >= _SECOND_SIGNAL_AFTER and self._task is not None:
+            self._forced = True
             self._task.cancel()
 
     async def _started(self, database: Database) -> bool:
