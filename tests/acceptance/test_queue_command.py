@@ -684,12 +684,34 @@ def test_bad_input_is_refused_in_one_sentence(words: list[str], complaint: str, 
 
 
 def test_a_line_that_is_no_json_is_named(url_of: UrlOf, home: Path) -> None:
-    refused = tenure(home, "queue", "put", url_of("directory"), "mail", "--json-lines", given="1\n\n{\n4\n")
+    refused = tenure(home, "queue", "put", url_of("directory"), "mail", "--json-lines", given="{\n4\n")
     assert refused.code == 2
-    assert "line 3 of standard input is no JSON" in refused.err
+    assert "line 1 of standard input is no JSON" in refused.err
+    assert "nothing was added" in refused.err
+    assert refused.out == ""
     assert len(refused.err.splitlines()) == 1
     empty = ok(tenure(home, "queue", "put", url_of("directory"), "mail", "--json-lines", "--json"))
     assert empty.json() == {"queue": "mail", "count": 0, "ids": []}
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ("{", "line 4 of standard input is no JSON"),
+        (f'"{"x" * 300_000}"', "line 4 of standard input: body has 300,002"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_stands_before_such_a_line_is_added(bad: str, says: str, as_json: bool, url_of: UrlOf, home: Path) -> None:
+    url = url_of("directory")
+    options = ["--json-lines", "--json"] if as_json else ["--json-lines"]
+    refused = tenure(home, "queue", "put", url, "mail", *options, given=f"1\n\n2\n{bad}\n4\n")
+    assert refused.code == 2
+    assert says in refused.err
+    assert "the 2 messages before it were added, and nothing after it" in refused.err
+    ids = refused.json()["ids"] if as_json else refused.out.split()
+    waiting = ok(tenure(home, "queue", "peek", url, "mail", "--json")).json()["messages"]
+    assert [(each["id"], each["body"]) for each in waiting] == [(ids[0], 1), (ids[1], 2)]
 
 
 def test_bytes_are_kept_as_they_are(url_of: UrlOf, home: Path) -> None:
