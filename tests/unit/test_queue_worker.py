@@ -640,3 +640,38 @@ async def test_a_leader_that_does_not_have_the_queue_is_told_of(
             async with asyncio.timeout(60):
                 await told.wait()
     assert "'busy-elsewhere' leads namespace 'default' and does not work on the queue 'b'" in caplog.text
+
+
+class _Observed:
+    """A coordinator that knows who leads, and hears what is told."""
+
+    def __init__(self, leader: str) -> None:
+        self.worker_id = "client"
+        self.config = CoordinatorConfig.for_lease(9.0)
+        self.leader = leader
+        self.told: list[Any] = []
+        self.emit = self.told.append
+
+    async def get_leader(self) -> str:
+        return self.leader
+
+    def get_epoch(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("leader", "begins_meanwhile", "told"),
+    [("another", False, ["plg:s3-queue:not-led"]), ("client", False, []), ("another", True, [])],
+)
+def test_nobody_is_told_of_who_leads_here(leader: str, begins_meanwhile: bool, told: list[str]) -> None:
+    with Rig() as rig:
+        plugin, host, _ = rig.plugin()
+        host.start(plugin.start())
+        rig.run(1.0)
+        observed: Any = _Observed(leader)
+        plugin._coordinator = observed
+        host.start(plugin._watch_over())
+        if begins_meanwhile:
+            rig.world.call_at(15.0, lambda: setattr(plugin, "_leading", object()))
+        rig.run(60.0)
+        assert [event.name for event in observed.told] == told
