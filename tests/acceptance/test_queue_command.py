@@ -31,6 +31,7 @@ STORES = ["directory", pytest.param("ministack", marks=pytest.mark.servers)]
 HANDLERS = '''
 import asyncio
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -65,6 +66,14 @@ def picky(message):
 
 def rejecting(message):
     raise Reject("never")
+
+
+def exiting(message):
+    plain(message)
+    if message.body == "bad":
+        sys.exit(3)
+    if message.body == "interrupt":
+        raise KeyboardInterrupt
 
 
 def slow(message):
@@ -161,8 +170,12 @@ class Worker:
         return self._out.read_text().splitlines()
 
     @property
+    def said(self) -> str:
+        return self._err.read_text()
+
+    @property
     def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._err.read_text().splitlines()]
+        return [json.loads(line) for line in self.said.splitlines()]
 
     def heard(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == kind]
@@ -502,6 +515,29 @@ def test_a_second_signal_ends_it_at_once(url_of: UrlOf, home: Path) -> None:
         assert worker.end(signal.SIGINT) == 130
 
 
+def test_a_handler_that_calls_sys_exit_has_failed_and_the_worker_goes_on(url_of: UrlOf, home: Path) -> None:
+    url = url_of("directory")
+    for body in ("bad", "good"):
+        ok(tenure(home, "queue", "put", url, "mail", body, "--as", "text", "--max-attempts", "1"))
+    with working(home, url, "mail", "handlers:exiting") as worker:
+        until_stats(home, url, "mail", done=1, dead=1)
+        assert worker.end() == 0
+    (failure,) = worker.heard("failed")
+    assert failure["error"] == "SystemExit: 3"
+
+
+def test_no_signal_is_blamed_for_what_the_handler_did(url_of: UrlOf, home: Path) -> None:
+    url = url_of("directory")
+    ok(tenure(home, "queue", "put", url, "mail", "interrupt", "--as", "text"))
+    worker = Worker(home, url, "mail", "handlers:exiting", "--shutdown-timeout", "200ms")
+    try:
+        assert worker.process.wait(PATIENCE) == 130
+    finally:
+        worker.process.kill()
+    assert "a second signal" not in worker.said
+    assert worker.said.endswith("interrupted\n")
+
+
 @pytest.mark.req("SQ-1")
 def test_two_work_and_one_takes_over(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
@@ -648,12 +684,34 @@ def test_bad_input_is_refused_in_one_sentence(words: list[str], complaint: str, 
 
 
 def test_a_line_that_is_no_json_is_named(url_of: UrlOf, home: Path) -> None:
-    refused = tenure(home, "queue", "put", url_of("directory"), "mail", "--json-lines", given="1\n\n{\n4\n")
+    refused = tenure(home, "queue", "put", url_of("directory"), "mail", "--json-lines", given="{\n4\n")
     assert refused.code == 2
-    assert "line 3 of standard input is no JSON" in refused.err
+    assert "line 1 of standard input is no JSON" in refused.err
+    assert "nothing was added" in refused.err
+    assert refused.out == ""
     assert len(refused.err.splitlines()) == 1
     empty = ok(tenure(home, "queue", "put", url_of("directory"), "mail", "--json-lines", "--json"))
     assert empty.json() == {"queue": "mail", "count": 0, "ids": []}
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ("{", "line 4 of standard input is no JSON"),
+        (f'"{"x" * 300_000}"', "line 4 of standard input: body has 300,002"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_stands_before_such_a_line_is_added(bad: str, says: str, as_json: bool, url_of: UrlOf, home: Path) -> None:
+    url = url_of("directory")
+    options = ["--json-lines", "--json"] if as_json else ["--json-lines"]
+    refused = tenure(home, "queue", "put", url, "mail", *options, given=f"1\n\n2\n{bad}\n4\n")
+    assert refused.code == 2
+    assert says in refused.err
+    assert "the 2 messages before it were added, and nothing after it" in refused.err
+    ids = refused.json()["ids"] if as_json else refused.out.split()
+    waiting = ok(tenure(home, "queue", "peek", url, "mail", "--json")).json()["messages"]
+    assert [(each["id"], each["body"]) for each in waiting] == [(ids[0], 1), (ids[1], 2)]
 
 
 def test_bytes_are_kept_as_they_are(url_of: UrlOf, home: Path) -> None:

@@ -89,10 +89,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if session.process.poll() is None:
             session.send(signal.SIGCONT)
             session.send(signal.SIGTERM)
-            time.sleep(0.05)
-            session.send(signal.SIGTERM)  # the second one kills
     for session in sessions:
-        session.process.wait(PATIENCE)
+        try:
+            session.process.wait(1.1)
+        except subprocess.TimeoutExpired:
+            session.send(signal.SIGTERM)  # the second one kills, if it is none of the first
+            session.process.wait(PATIENCE)
 
 
 def alive(pid: int) -> bool:
@@ -319,8 +321,21 @@ def test_a_second_sigterm_kills_at_once(start: Start) -> None:
     session.until_up()
     session.send(signal.SIGTERM)
     session.until_event("stopping")
+    time.sleep(1.1)
     session.send(signal.SIGTERM)
     assert session.code() == 137
+
+
+def test_a_signal_that_is_sent_twice_within_moments_is_one(start: Start) -> None:
+    """GNU timeout sends its own to the process and to its group."""
+    session = start(*sh("trap 'sleep 0.5; echo clean; exit 7' TERM; echo up; while :; do sleep 0.05; done"))
+    session.until_up()
+    session.send(signal.SIGTERM)
+    session.until_event("stopping")  # else the kernel may make one of them
+    session.send(signal.SIGTERM)
+    assert session.code() == 7
+    assert session.said.endswith("clean\n")
+    assert len(session.named("stopping")) == 1
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -416,6 +417,62 @@ def exit_at_once(message: Message) -> int:
     return os.getpid()
 
 
+def calls_a_main(given: Message | list[Message]) -> str:
+    """As click and argparse end a program."""
+    for message in given if isinstance(given, list) else [given]:
+        if message.body == "bad":
+            sys.exit(3)
+    return "done"
+
+
+async def calls_a_main_here(message: Message) -> str:
+    return calls_a_main(message)
+
+
+@pytest.mark.parametrize(
+    ("handler", "options"),
+    [
+        (calls_a_main_here, {}),
+        (calls_a_main, {"blocking": "thread"}),
+        (calls_a_main, {"blocking": "inline"}),
+        pytest.param(calls_a_main, {"blocking": "process"}, marks=pytest.mark.slow),
+        (calls_a_main, {"batch": 1}),
+    ],
+)
+async def test_a_handler_that_would_end_the_program_has_failed(
+    handler: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        queue = S3QueuePlugin("jobs", config=QUICK, max_attempts=1)
+        queue.on_message(handler, concurrency=1, **options)
+        await db.use_plugin(queue)
+        await queue.enqueue("bad")
+        await queue.enqueue("good")
+        began = SYSTEM_CLOCK.read()
+        while (await queue.stats()).done < 1:
+            assert SYSTEM_CLOCK.read().leader_elapsed(began) < 60
+            await SYSTEM_CLOCK.sleep(0.05)
+        (letter,) = await queue.dead_letters()
+        assert (letter.body, letter.history[-1]["error"]) == ("bad", "SystemExit: 3")
+
+
+def test_a_handler_that_ends_the_program_when_it_is_cancelled_is_stopped_like_others() -> None:
+    with Rig() as rig:
+        leader, client = rig.lead(), rig.client()
+
+        async def handle(message: Message) -> None:
+            try:
+                await worker.host.clock.sleep(1e6)
+            except asyncio.CancelledError:
+                sys.exit(3)
+
+        worker = rig.work(handle)
+        rig.enqueue(1.0, client, "job")
+        rig.at(4.0, worker.host, lambda: worker.queue.stop(1.0))
+        rig.run(10.0)
+        assert (leader.machine.totals.failed, leader.machine.in_flight_count) == (1, 0)
+
+
 @pytest.mark.slow
 async def test_a_process_that_dies_is_replaced(tmp_path: Path) -> None:
     async with Database(f"file://{tmp_path}") as db:
@@ -583,3 +640,38 @@ async def test_a_leader_that_does_not_have_the_queue_is_told_of(
             async with asyncio.timeout(60):
                 await told.wait()
     assert "'busy-elsewhere' leads namespace 'default' and does not work on the queue 'b'" in caplog.text
+
+
+class _Observed:
+    """A coordinator that knows who leads, and hears what is told."""
+
+    def __init__(self, leader: str) -> None:
+        self.worker_id = "client"
+        self.config = CoordinatorConfig.for_lease(9.0)
+        self.leader = leader
+        self.told: list[Any] = []
+        self.emit = self.told.append
+
+    async def get_leader(self) -> str:
+        return self.leader
+
+    def get_epoch(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("leader", "begins_meanwhile", "told"),
+    [("another", False, ["plg:s3-queue:not-led"]), ("client", False, []), ("another", True, [])],
+)
+def test_nobody_is_told_of_who_leads_here(leader: str, begins_meanwhile: bool, told: list[str]) -> None:
+    with Rig() as rig:
+        plugin, host, _ = rig.plugin()
+        host.start(plugin.start())
+        rig.run(1.0)
+        observed: Any = _Observed(leader)
+        plugin._coordinator = observed
+        host.start(plugin._watch_over())
+        if begins_meanwhile:
+            rig.world.call_at(15.0, lambda: setattr(plugin, "_leading", object()))
+        rig.run(60.0)
+        assert [event.name for event in observed.told] == told

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 from tenure.database.ids import key_of
 from tenure.errors import RecordConflict, RecordNotFound, StoreError, StoreUnavailable
 from tenure.plugins.ttl import Expired, sweep
+from tenure.plugins.ttl.calling import Caller
 from tenure.plugins.ttl.events import (
     CallbackFailed,
     CleanupFinished,
@@ -694,6 +697,31 @@ class TestCallback:
             assert rig.entries == []
             stats = rig.done(writer, writer.ttl.stats)
             assert (stats.totals.given_up, stats.calling) == (1, 0)
+
+    def test_one_that_would_end_the_program_has_failed(self) -> None:
+        async def callback(expired: Expired) -> None:
+            if expired.id == "x":
+                sys.exit(3)
+
+        with Rig(ttl=20.0, callback=callback, backoff=0.1, max_attempts=2) as rig:
+            _, writer = fleet(rig)
+            insert(writer, "x")
+            insert(writer, "y")
+            rig.wait(40.0)
+            (failed,) = rig.done(writer, writer.ttl.failed)
+            assert (failed.id, failed.attempts, failed.error) == ("x", 2, "SystemExit: 3")
+            assert rig.alive() == []
+            assert rig.entries == []
+
+    async def test_and_so_has_a_plain_one(self) -> None:
+        def callback(expired: Expired) -> None:
+            sys.exit(3)
+
+        caller = Caller(callback, timeout=60.0, threads=1)
+        now = datetime.fromtimestamp(0, UTC)
+        given = Expired(resource="r", id="x", data={}, version=1, expired_at=now, created_at="", token=1, attempt=1)
+        assert await caller.call(given) == "SystemExit: 3"
+        caller.close()
 
     @pytest.mark.req("EF-9")
     @pytest.mark.parametrize("step", range(1, 9))

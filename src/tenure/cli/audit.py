@@ -17,6 +17,7 @@ from tenure.cli.running import run_until_stopped
 from tenure.cli.text import console_for_output, marked, show_json
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.audit import Audit, OnProgress, TermEnd, TermSeen, audit
+from tenure.errors import ConfigError
 from tenure.observe.printable import printable
 from tenure.store import Access
 
@@ -48,13 +49,12 @@ def audit_command(url: str, namespace: str, as_json: bool) -> int:
     """
     with _progress() as progress:
         result = run_until_stopped(_audit(url, namespace, progress))
+    if not result.founded:
+        raise ConfigError(f"there is no namespace {namespace!r} at this URL: check both names")
     if as_json:
         show_json(result)
     else:
         show(result, console_for_output())
-    if not result.founded:
-        click.echo(f"tenure: there is no namespace {namespace!r} at this URL: check both names", err=True)
-        return 2
     return 0 if result.ok else 1
 
 
@@ -82,8 +82,6 @@ def _progress() -> Iterator[OnProgress]:
 
 def show(result: Audit, console: Console) -> None:
     """Print the result for a person."""
-    if not result.founded:
-        return
     if result.timeline:
         shown = result.timeline[-_SHOWN:]
         colours = _colours(shown)

@@ -43,7 +43,7 @@ from tenure.observe import queue_orders
 from tenure.observe.printable import printable
 from tenure.plugins.queue import QueueSettings, S3QueuePlugin
 from tenure.plugins.queue.agreed import plain, read_agreed, write_agreed
-from tenure.plugins.queue.outgoing import options_from
+from tenure.plugins.queue.outgoing import encode_within, options_from
 from tenure.plugins.queue.settings import LARGEST_MESSAGE_BYTES
 from tenure.plugins.queue.wire import MAX_ATTEMPTS, MAX_DELAY_MS, MAX_PRIORITY, Command
 from tenure.store import Access
@@ -55,6 +55,8 @@ MAX_REFS = 10_000
 """Dead letters that one command may name: a leader reads no more of them."""
 _READ_BYTES = 1024 * 1024
 _READS_UNDER_WAY = 8
+_LARGEST_GROWTH = 8
+"""A line of JSON that was read and is written again has at most so many times its bytes: `1e9` is 1000000000.0."""
 _NOT_DURATIONS = ("rate_limit", "idle_budget")
 _LATER = "it takes effect when the queue's leader reads it (--wait waits for that)"
 
@@ -247,8 +249,9 @@ def put(
         "headers": _headers(headers),
     }
     options_from(dedup_key=dedup_key, **options)  # refused before anything is opened
+    wrong = None
     if json_lines:
-        ids = run_until_stopped(_put_lines(url, name, options, None if as_json else click.echo))
+        ids, wrong = run_until_stopped(_put_lines(url, name, options, None if as_json else click.echo))
     else:
         assert body is not None
         content = _content(_standard_input() if body == "-" else os.fsencode(body), chosen)
@@ -257,6 +260,8 @@ def put(
             click.echo(ids[0])
     if as_json:
         show_json({"queue": name, "count": len(ids), "ids": ids})
+    if wrong is not None:
+        raise ConfigError(wrong)
     return 0
 
 
@@ -299,20 +304,29 @@ async def _put(url: str, name: str, content: Any, options: dict[str, Any]) -> st
         return await queue.enqueue(content, **options)
 
 
-async def _put_lines(url: str, name: str, options: dict[str, Any], tell: Callable[[str], None] | None) -> list[str]:
-    """Several reads are under way at once; what was read is sent, and told of, in order."""
+async def _put_lines(
+    url: str, name: str, options: dict[str, Any], tell: Callable[[str], None] | None
+) -> tuple[list[str], str | None]:
+    """Several reads are under way at once; what was read is sent, and told of, in order.
+
+    The ids, unless they were told; and what is wrong with the line at which it ended: those before it were added.
+    """
     ids: list[str] = []
+    count = 0
     under_way: deque[asyncio.Task[list[str]]] = deque()
 
     async def finish(most: int) -> None:
+        nonlocal count
         while len(under_way) > most or (under_way and under_way[0].done()):
             added = await under_way.popleft()
+            count += len(added)
             ids.extend(added if tell is None else ())
             for each in added if tell is not None else ():
                 assert tell is not None
                 tell(each)
             sys.stdout.flush()
 
+    wrong = None
     async with _producing(url, name) as queue:
         number, rest = 0, b""
         try:
@@ -324,21 +338,40 @@ async def _put_lines(url: str, name: str, options: dict[str, Any], tell: Callabl
                     await finish(_READS_UNDER_WAY)
                 read = await reading
                 *lines, rest = (rest + read).split(b"\n") if read else (rest, b"")
-                if len(rest) > LARGEST_MESSAGE_BYTES:
-                    raise ConfigError(f"line {number + len(lines) + 1} has over {LARGEST_MESSAGE_BYTES:,} bytes")
                 bodies = []
                 for line in lines:
                     number += 1
-                    if line.strip():
-                        where = f"line {number} of standard input"
-                        bodies.append(_content(line, Form.JSON, where, "; what stands before it may have been added"))
+                    try:
+                        bodies += _message(line, number, queue.settings.max_message_bytes)
+                    except ConfigError as error:
+                        wrong = str(error)
+                        break
+                if wrong is None and len(rest) > LARGEST_MESSAGE_BYTES:
+                    wrong = f"line {number + 1} of standard input has over {LARGEST_MESSAGE_BYTES:,} bytes"
                 if bodies:
                     under_way.append(asyncio.get_running_loop().create_task(queue.enqueue_many(bodies, **options)))
-                if not read:
+                if not read or wrong is not None:
                     break
         finally:
             await finish(0)
-    return ids
+    if wrong is not None:
+        before = f"the {count:,} messages before it were" if count > 1 else "the message before it was"
+        wrong += f"; {before} added, and nothing after it" if count else "; nothing was added"
+    return ids, wrong
+
+
+def _message(line: bytes, number: int, most: int) -> list[Any]:
+    """None of an empty line. Refuses what `enqueue_many` would, which refuses all others of the same read with it."""
+    if not line.strip():
+        return []
+    where = f"line {number} of standard input"
+    content = _content(line, Form.JSON, where, hint="")
+    if len(line) * _LARGEST_GROWTH > most:
+        try:
+            encode_within(content, most)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+    return [content]
 
 
 def _read_some(descriptor: int) -> asyncio.Future[bytes]:

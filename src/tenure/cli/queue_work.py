@@ -40,6 +40,7 @@ from tenure.plugins.queue.records import ref_of
 from tenure.plugins.queue.settings import MAX_CONCURRENCY
 from tenure.plugins.queue.wire import Outcome
 from tenure.plugins.queue.worker import QueueWorker
+from tenure.run.plan import SECOND_SIGNAL_AFTER
 from tenure.run.telling import to_standard_error
 from tenure.store.url import parse_url
 
@@ -48,8 +49,6 @@ EXIT_FORCED = 130
 PROGRESS_EVERY = 10.0
 MAX_TOLD = 20
 """Failures, and warnings, that are told between two lines of progress; the rest are counted."""
-_SECOND_SIGNAL_AFTER = 1.0
-"""One Ctrl-C may be heard twice: processes of the pool pass on what they hear."""
 _MAX_HOST = 60
 _CUT_SHORT = "its worker was stopped before it was done"
 _TOLD_BY_EVENT = "a queue has halted"
@@ -209,6 +208,7 @@ class _Session:
         self._stop = asyncio.Event()
         self._asked_at: Any = None
         self._task: asyncio.Task[Any] | None = None
+        self._forced = False
         self._replaced = False
         self.tally = _Tally(tell)
 
@@ -220,6 +220,8 @@ class _Session:
         try:
             return await self._run()
         except asyncio.CancelledError:
+            if not self._forced:
+                raise  # something else ends the loop, such as a KeyboardInterrupt out of the handler
             self._tell("killed", "a second signal: ended at once; what it held is tried again by others", wrong=True)
             return EXIT_FORCED
         finally:
@@ -270,7 +272,8 @@ class _Session:
         if not self._stop.is_set():
             self._asked_at = now
             self._stop.set()
-        elif now.leader_elapsed(self._asked_at) >= _SECOND_SIGNAL_AFTER and self._task is not None:
+        elif now.leader_elapsed(self._asked_at) >= SECOND_SIGNAL_AFTER and self._task is not None:
+            self._forced = True
             self._task.cancel()
 
     async def _started(self, database: Database) -> bool:

@@ -17,6 +17,9 @@ EXIT_FAILED = 125
 """tenure itself failed: as in `docker run` and `timeout`."""
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
+SECOND_SIGNAL_AFTER = 1.0
+"""Seconds. One request to end may be heard twice: GNU timeout sends its signal to the process and to its group, and
+processes of a pool pass on the Ctrl-C that they hear."""
 
 
 class When(enum.Enum):

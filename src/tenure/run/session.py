@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.events import LeaderChanged, NamedEvent
 from tenure.coordinator.lead import Lead
@@ -21,7 +21,15 @@ from tenure.entropy import Random
 from tenure.errors import CoordinationError
 from tenure.plugins.supervisor.command import adopt_orphans
 from tenure.run.health import HealthCommand
-from tenure.run.plan import EXIT_FAILED, EXIT_LOST, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, OnLost, RunPlan
+from tenure.run.plan import (
+    EXIT_FAILED,
+    EXIT_LOST,
+    EXIT_NOT_EXECUTABLE,
+    EXIT_NOT_FOUND,
+    SECOND_SIGNAL_AFTER,
+    OnLost,
+    RunPlan,
+)
 from tenure.run.readiness import ReadyFile, Systemd
 from tenure.run.telling import Teller
 from tenure.run.term import Term
@@ -61,6 +69,7 @@ class RunSession:
         self._term: Term | None = None
         self._joined = False
         self._asked_by: int | None = None
+        self._asked_at: Reading | None = None
         self._main: asyncio.Task[int] | None = None
         self._program = Path(plan.argv[0]).name
         drain = max(config.drain_timeout, plan.stop_within + _DRAIN_ON_TOP)
@@ -217,7 +226,12 @@ class RunSession:
             loop.add_signal_handler(number, handler, number)
 
     def _asked(self, number: int) -> None:
-        again, self._asked_by = self._asked_by is not None, number
+        now = self._clock.read()
+        again = self._asked_at is not None
+        if self._asked_at is not None and now.leader_elapsed(self._asked_at) < SECOND_SIGNAL_AFTER:
+            return
+        self._asked_at = self._asked_at if self._asked_at is not None else now
+        self._asked_by = number
         name = signal.Signals(number).name
         term = self._term
         if term is None or term.is_over or self._over.done():

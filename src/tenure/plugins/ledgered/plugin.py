@@ -255,9 +255,12 @@ class LedgerPlugin(CoordinatorPlugin):
             await clock.sleep(lease)
             skewed = self._compare_clocks(skewed)
             leader, epoch = await self._leader()
-            if leader is None or epoch <= seen or self._leading is not None:
+            # This very worker has the plugin, also in the moments before it has begun to lead and after it has ended.
+            if leader in (None, self.worker_id) or epoch <= seen or self._leading is not None:
                 continue
             await clock.sleep(lease)  # it may be catching up
+            if self._leading is not None:
+                continue
             try:
                 newest, last = await log_ends(self._opened())
                 self._sights.saw(newest, clock.read(), self._ledger.trim_delay)

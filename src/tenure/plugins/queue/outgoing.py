@@ -192,12 +192,12 @@ def _milliseconds(field: str, value: float | timedelta) -> int:
 
 def encode_messages(bodies: Sequence[Any], options: Options, settings: QueueSettings) -> tuple[Messages, int]:
     """Messages that share their options, and their size."""
-    return _lot([_encoded(body, settings.max_message_bytes) for body in bodies], options)
+    return _lot([encode_within(body, settings.max_message_bytes) for body in bodies], options)
 
 
 def encode_lots(bodies: Sequence[Any], options: Options, settings: QueueSettings) -> list[tuple[Messages, int]]:
     """The same, in as many lots as it takes: each fits one object. Nothing is given if one of them is refused."""
-    encoded = [_encoded(body, settings.max_message_bytes) for body in bodies]
+    encoded = [encode_within(body, settings.max_message_bytes) for body in bodies]
     lots: list[tuple[Messages, int]] = []
     first = size = 0
     each = _PER_MESSAGE + (_weight(options) if any(is_raw for _, is_raw in encoded) else 0)
@@ -209,7 +209,8 @@ def encode_lots(bodies: Sequence[Any], options: Options, settings: QueueSettings
     return [*lots, _lot(encoded[first:], options)] if encoded else []
 
 
-def _encoded(body: Any, most: int) -> tuple[bytes, bool]:
+def encode_within(body: Any, most: int) -> tuple[bytes, bool]:
+    """As it is written, and whether these are its own bytes. Refuses what has more than `most` of them."""
     try:
         data, is_raw = encode_body(body)
     except (TypeError, ValueError, RecursionError) as error:

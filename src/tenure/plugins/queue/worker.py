@@ -485,9 +485,11 @@ class QueueWorker:
                         result = await handler(message)
                     if self._on_result is not None:
                         await self._on_result(message, result)
-                except (Exception, asyncio.CancelledError) as error:
+                except (Exception, asyncio.CancelledError, SystemExit) as error:
+                    # SystemExit: a handler that calls the main function of a program. Let through, it would stop the
+                    # loop, and with it all that this process does.
                     if task.cancelling():
-                        raise  # we are to stop; otherwise it is the handler's own, and a failure like any other
+                        raise asyncio.CancelledError from error  # we are to stop; otherwise it is the handler's own
                     self._failed(held, error)
                     rest = group[place + 1 :]
                     if rest and message.ordering_key is not None:
@@ -529,9 +531,9 @@ class QueueWorker:
                 await self._caller.call(self._batch_handler, messages)
             else:
                 await self._batch_handler(messages)
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
             if task.cancelling():
-                raise
+                raise asyncio.CancelledError from error
             for held in batch:
                 self._failed(held, error)
         else:

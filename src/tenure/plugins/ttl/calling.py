@@ -54,7 +54,7 @@ class Caller:
                 await self._call(expired)
         except TimeoutError:
             return f"it took longer than {self._timeout:g} s, or raised a TimeoutError"
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # one who calls sys.exit() has failed, and ends nothing else
             return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS]
         return None
 
