@@ -51,7 +51,7 @@ class Outside:
         """Every name, with what would change if it were written to, replaced or linked to."""
         return [
             (str(path), status.st_ino, status.st_mtime_ns, path.read_bytes() if stat.S_ISREG(status.st_mode) else b"")
-            for path in sorted(self.path.rglob("*"))
+            for path in [self.path, *sorted(self.path.rglob("*"))]  # a folder's time tells of names that came and went
             for status in [path.lstat()]
         ]
 
