@@ -6,15 +6,17 @@ Prints one JSON object. Exits 1 if there is a violation in it, 2 if the files ca
 
 `--log` are the entries of the bucket's log from the first one on, a file each. `--runs` are the logs of
 `lab.schedule_node`, the events are what `lab.schedule_cluster` did to the processes, and `--api` is what a process that
-takes no part was told: `stats` and `history`. Jobs are `every` so many seconds, and none is changed or removed.
+takes no part was told: `stats` and `history`. Jobs are `every` so many seconds, and none is changed or removed. All of
+it is of when everything was over: the jobs had ended, and somebody led for long enough to come to an end with them.
 
 - An occurrence is a job and an instant: one period after another, from the job's definition to its end. Each has one
   record: lost, doubled, phantom and early ones are violations.
-- Outcomes add up, and are such as the job's policies allow.
+- Outcomes add up, and are such as the job's policies allow. What fired has ended, or was given up.
 - Tokens are the numbers of entries: none is used twice for an occurrence, or for a job whose runs may not overlap, and
   none goes back, neither in the log nor in the order in which the runs really began.
 - Every run that began was decided; a second one of an occurrence is a retry after it failed, or begins after the first
   one's leader's term has ended. What is recorded as a success has ended so.
+- Only who was stopped at that time may have run on beside another, or have begun what another had begun since.
 - The API says the same as the log.
 """
 
@@ -41,7 +43,10 @@ FORBIDDEN = {
     "fire-once": ("missed-window",),
     "skip": ("coalesced",),
 }
-"""By misfire policy: outcomes that a job never has whose window and catch-up are longer than any outage."""
+"""By misfire policy: outcomes that an occurrence does not have, unless an outage was longer than `_is_too_old` says."""
+NOTED = 5.0
+"""Seconds, at most, from when a process that was stopped goes on to when it notes what it was told to begin before."""
+_NOTED_NS = round(NOTED * 1e9)
 
 
 class ScheduleVerdict(msgspec.Struct, frozen=True):
@@ -78,6 +83,8 @@ class ScheduleVerdict(msgspec.Struct, frozen=True):
     run_again: tuple[str, ...]
     two_at_once: tuple[str, ...]
     ends_unfounded: tuple[str, ...]
+    unended: tuple[str, ...]
+    """Fired, and neither ended nor given up: they wait, or run, or are said to, for ever."""
     api_differs: tuple[str, ...]
 
     @property
@@ -97,6 +104,7 @@ VIOLATIONS = (
     "run_again",
     "two_at_once",
     "ends_unfounded",
+    "unended",
     "api_differs",
 )
 
@@ -172,18 +180,18 @@ class Judge:
                     entries = ", ".join(str(each.seq) for each in found)
                     self.found["doubled"].append(f"{job.job}@{instant} has {len(found)} records, in entries {entries}")
                 for decision in found:
-                    self._policy(job, decision)
+                    self._policy(job, instant, decision)
             known = set(job.instants())
             strays = [instant for name, instant in records if name == job.job and instant not in known]
             self.found["phantoms"] += [f"{job.job}@{instant} is none of its instants" for instant in strays]
 
-    def _policy(self, job: Defined, decision: Decision) -> None:
-        if decision.outcome in FORBIDDEN[job.misfire] or (
+    def _policy(self, job: Defined, instant: int, decision: Decision) -> None:
+        if (decision.outcome in FORBIDDEN[job.misfire] and not _is_too_old(job, instant, decision)) or (
             decision.outcome == "interrupted"
             and job.interrupted == "rerun"
             and decision.interruptions <= job.max_interruptions
         ):
-            self.found["against_policy"].append(f"{told(decision)} is {decision.outcome}: {job.misfire}")
+            self.found["against_policy"].append(f"{told(decision)}, of {instant}, is {decision.outcome}: {job.misfire}")
         if job.interrupted == "abandon" and any(each.end == "cut-short" for each in decision.attempts[:-1]):
             self.found["against_policy"].append(f"{told(decision)} is begun again, and was to be abandoned")
 
@@ -192,6 +200,10 @@ class Judge:
         for decision in self.log.decisions:
             if decision.outcome == "fired":
                 found["open" if decision.is_open else "succeeded"] += 1
+                if decision.is_open:
+                    last = decision.attempts[-1] if decision.attempts else None
+                    state = f"token {last.token} of {last.worker}: {last.end or 'runs'}" if last else "never begun"
+                    self.found["unended"].append(f"{told(decision)}, {state}")
             elif decision.outcome in found:
                 found[decision.outcome] += 1
         return found
@@ -224,11 +236,11 @@ class Judge:
         highest: dict[str, Ran] = {}
         for run in sorted(self.runs.runs, key=lambda each: each.began_ns):
             before = highest.get(run.job)
-            if before is not None and not self.runs.stopped & {run.process, before.process}:
+            if before is not None:
                 same = run.token == before.token and (
                     not self._overlaps(run.job) or run.scheduled_ms == before.scheduled_ms
                 )
-                if run.token < before.token or same:
+                if same or (run.token < before.token and not self._was_held_up(run, before)):
                     self.found["tokens_not_rising"].append(f"{run}, after {before}")
             if before is None or run.token > before.token:
                 highest[run.job] = run
@@ -267,14 +279,20 @@ class Judge:
 
     def _at_once(self) -> None:
         """One run of an occurrence after the other, and of a job, unless they may overlap."""
-        last: dict[tuple[str, int], Ran] = {}
+        open: dict[tuple[str, int], list[Ran]] = defaultdict(list)
         for run in sorted(self.runs.runs, key=lambda each: each.began_ns):
             key = (run.job, run.scheduled_ms if self._overlaps(run.job) else 0)
-            before = last.get(key)
-            was_stopped = before is not None and before.process in self.runs.stopped
-            if before is not None and not was_stopped and self.runs.over_ns(before) > run.began_ns:
-                self.found["two_at_once"].append(f"{run}, while {before}")
-            last[key] = run
+            open[key] = [each for each in open[key] if self.runs.over_ns(each) > run.began_ns]
+            for before in open[key]:
+                was_stopped = self.runs.was_stopped(before.process, before.began_ns, run.began_ns)
+                if not was_stopped and not self._was_held_up(run, before):
+                    self.found["two_at_once"].append(f"{run}, while {before}")
+            open[key].append(run)
+
+    def _was_held_up(self, run: Ran, before: Ran) -> bool:
+        """Its process was told to begin it first, and was stopped until after `before` had begun."""
+        patience_ns = _NOTED_NS if run.process != before.process else 0
+        return self.runs.was_stopped(run.process, before.began_ns - patience_ns, run.began_ns)
 
     # The API
 
@@ -327,6 +345,15 @@ class Judge:
         for name, value in ours.items():
             if record[name] != value:
                 yield f"history says of {told(decision)} {name} {record[name]}, the log {value}"
+
+
+def _is_too_old(job: Defined, instant: int, decision: Decision) -> bool:
+    """So long before its decision that it does not fire, whatever the policy, or that as many newer ones are late as
+    are caught up with. The leader's clock is never ahead of the entry's, so this is no stricter than the leader is."""
+    if decision.outcome == "missed-window":
+        return instant < decision.decided_ms - job.window_ms
+    caught_up = instant + job.catch_up * job.period_ms
+    return job.misfire == "fire-all" and caught_up < decision.decided_ms - job.grace_ms
 
 
 def _some(found: Iterable[str]) -> tuple[str, ...]:

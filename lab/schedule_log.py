@@ -24,6 +24,9 @@ class Defined(msgspec.Struct, frozen=True):
     overlap: str
     interrupted: str
     max_interruptions: int
+    grace_ms: int
+    window_ms: int
+    catch_up: int
 
     def instants(self) -> range:
         return range(self.first_ms, self.end_ms, self.period_ms)
@@ -152,6 +155,9 @@ class Log:
             job.get("overlap", "skip"),
             job.get("interrupted", "rerun"),
             job.get("maxInterruptions", 3),
+            job.get("misfireGraceMs", 30_000),
+            job.get("misfireWindowMs", 86_400_000),
+            job.get("catchUp", 100),
         )
 
     def _decide(self, decision: Decision) -> Decision:
@@ -192,7 +198,7 @@ class Runs:
     def __init__(self) -> None:
         self.runs: list[Ran] = []
         self.killed: dict[str, int] = {}
-        self.stopped: set[str] = set()
+        self._pauses: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._open: dict[tuple[str, str, int, int], Ran] = {}
 
     def read(self, path: Path) -> None:
@@ -211,13 +217,22 @@ class Runs:
                     raise _not_a_line(path, number, fields)
 
     def read_events(self, path: Path) -> None:
+        stopped: dict[str, int] = {}
         for number, fields in _lines(path):
             if len(fields) < 3:
                 raise _not_a_line(path, number, fields)
-            if fields[0] == "killed":
-                self.killed[fields[2]] = int(fields[1])
-            elif fields[0] == "stopped":
-                self.stopped.add(fields[2])
+            what, at_ns, process = fields[0], int(fields[1]), fields[2]
+            if what == "killed":
+                self.killed[process] = at_ns
+            elif what == "stopped":
+                stopped[process] = at_ns
+            if what in ("continued", "killed") and process in stopped:
+                self._pauses[process].append((stopped.pop(process), at_ns))
+        for process, at_ns in stopped.items():
+            self._pauses[process].append((at_ns, 2**62))
+
+    def was_stopped(self, process: str, from_ns: int, until_ns: int) -> bool:
+        return any(low <= until_ns and high >= from_ns for low, high in self._pauses[process])
 
     def over_ns(self, run: Ran) -> int:
         """When it certainly did nothing any more."""

@@ -12,6 +12,7 @@ import pytest
 
 from lab.judge import Unjudgeable
 from lab.schedule_judge import VIOLATIONS, ScheduleVerdict, judge_files
+from lab.schedule_log import Runs
 
 # Two jobs every second from second 1 on, one leader that is killed in second 3, and another
 
@@ -126,6 +127,16 @@ class Files:
         return judge_files(folder / "log", [folder / "runs"], [folder / "events"], folder / "api")
 
 
+def stopped(process: str, from_s: float, to_s: float) -> list[str]:
+    return [f"stopped {round(from_s * SECOND)} {process}", f"continued {round(to_s * SECOND)} {process}"]
+
+
+def begin_late(files: Files) -> None:
+    """The first leader is not killed, and notes that it begins what another leader has begun again since."""
+    files.events = EVENTS[:1]
+    files.runs[6:7] = ran(6.23, "a:1", "x", 3, 5, how="cancelled")
+
+
 def plant_doubled(files: Files) -> None:
     files.add_event(9, fired(11, "x", 6, False))
 
@@ -207,6 +218,51 @@ def plant_two_at_once(files: Files) -> None:
     files.events = EVENTS[:1]
 
 
+def plant_two_at_once_and_a_stop_before(files: Files) -> None:
+    """Its process runs two of a job at once, and it was stopped only before either began."""
+    files.runs[8] = files.runs[8].replace("ended 6250000000", "ended 6950000000")
+    files.events += stopped("b:2", 5.9, 6.1)
+
+
+def plant_two_at_once_and_a_stop_after(files: Files) -> None:
+    files.runs[8] = files.runs[8].replace("ended 6250000000", "ended 6950000000")
+    files.events += stopped("b:2", 6.7, 6.8)
+
+
+def plant_late_beginner_that_was_not_held_up(files: Files) -> None:
+    """What the next leader has begun again is begun by the one before, who was stopped, but not then."""
+    begin_late(files)
+    files.events += stopped("a:1", 0.5, 1.0)
+
+
+def plant_never_begun(files: Files) -> None:
+    """It fired while another run was open, and waits for ever."""
+    files.replace_event(9, 2)
+    files.replace_event(10, 0)
+    del files.runs[11:13]
+    files.api["history"][4].update(token=0, attempts=0)
+    files.api["stats"]["succeeded"] = 4
+
+
+def plant_never_tried_again(files: Files) -> None:
+    files.replace_event(10, 1)
+    files.log[10]["events"]["events"] = []
+    del files.runs[13:]
+    files.api["history"][9].update(token=8, attempts=1)
+    files.api["stats"]["succeeded"] = 4
+
+
+def plant_never_ended(files: Files) -> None:
+    """It was decided to run, never did, and nobody ever said what became of it."""
+    del files.log[10]
+    del files.runs[13:]
+    files.api["stats"].update(succeeded=4, seq=10)
+
+
+def plant_ended_twice(files: Files) -> None:
+    files.add_event(5, ["succeeded", 1])
+
+
 def plant_success_without_end(files: Files) -> None:
     del files.runs[5]
 
@@ -236,7 +292,7 @@ def plant_wrong_totals(files: Files) -> None:
 
 
 PLANTED: dict[Callable[[Files], None], set[str]] = {
-    plant_doubled: {"doubled", "sums", "api_differs"},
+    plant_doubled: {"doubled", "sums", "unended", "api_differs"},
     plant_doubled_in_a_range: {"doubled", "sums", "api_differs"},
     plant_lost: {"lost", "sums", "api_differs"},
     plant_lost_in_a_range: {"lost", "sums", "api_differs"},
@@ -254,6 +310,13 @@ PLANTED: dict[Callable[[Files], None], set[str]] = {
     plant_run_twice: {"run_again", "tokens_not_rising"},
     plant_begun_twice: {"run_again", "api_differs"},
     plant_two_at_once: {"two_at_once"},
+    plant_two_at_once_and_a_stop_before: {"two_at_once"},
+    plant_two_at_once_and_a_stop_after: {"two_at_once"},
+    plant_late_beginner_that_was_not_held_up: {"tokens_not_rising", "two_at_once"},
+    plant_never_begun: {"unended"},
+    plant_never_tried_again: {"unended"},
+    plant_never_ended: {"unended"},
+    plant_ended_twice: {"ends_unfounded"},
     plant_success_without_end: {"ends_unfounded", "two_at_once"},
     plant_failure_without_error: {"ends_unfounded"},
     plant_cut_short_in_its_term: {"ends_unfounded", "against_policy", "api_differs"},
@@ -293,3 +356,145 @@ def test_the_judge_refuses_a_log_that_is_not_whole(tmp_path: Path) -> None:
     del files.log[4]
     with pytest.raises(Unjudgeable, match="entry 5"):
         files.verdict(tmp_path)
+
+
+# What excuses, and when
+
+
+@pytest.mark.parametrize(("from_s", "to_s"), [(3.15, 6.21), (6.2, 6.22), (1.3, 1.4)])
+def test_who_was_stopped_as_it_was_to_begin_may_begin_late(from_s: float, to_s: float, tmp_path: Path) -> None:
+    """Another has begun it again at 6.2: up to five seconds after it goes on it may note what it was told before."""
+    files = Files()
+    begin_late(files)
+    files.events += stopped("a:1", from_s, to_s)
+    assert files.verdict(tmp_path).violations == []
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        (stopped("a:1", 3.15, 3.25), []),
+        (stopped("a:1", 3.3, 6.3), []),
+        (stopped("a:1", 3.3, 6.3)[:1], []),
+        (stopped("a:1", 1.0, 3.1), ["two_at_once"]),
+        (stopped("a:1", 6.3, 6.4), ["two_at_once"]),
+        (stopped("b:2", 3.3, 6.1), []),
+        (stopped("c:3", 3.3, 6.3), ["two_at_once"]),
+    ],
+    ids=["as it began", "until later", "for good", "before", "after", "the other one", "a stranger"],
+)
+def test_who_was_stopped_in_a_run_may_run_on(events: list[str], found: list[str], tmp_path: Path) -> None:
+    """Its run began at 3.2, was never ended, and another began it again at 6.2 and another occurrence at 6.6."""
+    files = Files()
+    files.events = [EVENTS[0], *events]
+    assert files.verdict(tmp_path).violations == found
+
+
+def test_a_process_is_stopped_until_it_goes_on_or_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "events").write_text(
+        "stopped 10 a:1\ncontinued 20 a:1\nstopped 30 a:1\nkilled 40 a:1\nstopped 50 b:2\n"
+    )
+    runs = Runs()
+    runs.read_events(tmp_path / "events")
+    assert [at for at in range(5, 100, 5) if runs.was_stopped("a:1", at, at)] == [10, 15, 20, 30, 35, 40]
+    assert [at for at in range(5, 100, 5) if runs.was_stopped("b:2", at, at)] == list(range(50, 100, 5))
+    assert runs.was_stopped("a:1", 0, 100)
+    assert not runs.was_stopped("a:1", 21, 29)
+    assert not runs.was_stopped("c:3", 0, 100)
+
+
+def test_a_run_is_compared_with_all_that_go_on(tmp_path: Path) -> None:
+    """The second may meet the first, and has ended; the third may not, and is no other's excuse."""
+    files = Files()
+    files.events = [EVENTS[0], *stopped("b:2", 3.3, 6.1)]
+    files.runs[11:13] = ran(6.6, "c:3", "x", 6, 9)
+    (told,) = files.verdict(tmp_path).two_at_once
+    assert told.startswith("x@6000 by c:3")
+    assert "while x@3000 by a:1" in told
+
+
+# Policies
+
+
+def interrupt(files: Files, at_most: int) -> None:
+    """x@3 is cut short for the first time, and not begun again."""
+    files.log[1]["events"]["events"][0][1]["maxInterruptions"] = at_most
+    files.replace_event(8, 0, ["cut-short", 5, False, True])
+    files.replace_event(8, 2)
+    files.replace_event(9, 0)
+    del files.runs[7:9]
+    files.api["history"][2] = told("x", 3, "interrupted", 5, 1, interruptions=1)
+    files.api["stats"].update(succeeded=4, interrupted=2)
+
+
+@pytest.mark.parametrize(("at_most", "found"), [(0, []), (1, ["against_policy"]), (3, ["against_policy"])])
+def test_a_run_is_given_up_after_so_many_interruptions_and_not_before(
+    at_most: int, found: list[str], tmp_path: Path
+) -> None:
+    files = Files()
+    interrupt(files, at_most)
+    assert files.verdict(tmp_path).violations == found
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ({"misfire": "fire-all", "misfireGraceMs": 0, "catchUp": 1}, []),
+        ({"misfire": "fire-all", "misfireGraceMs": 99, "catchUp": 1}, []),
+        ({"misfire": "fire-all", "misfireGraceMs": 100, "catchUp": 1}, [5000]),
+        ({"misfire": "fire-all", "misfireGraceMs": 0, "catchUp": 2}, [5000]),
+        ({"misfire": "fire-all", "misfireGraceMs": 0, "catchUp": 3}, [4000, 5000]),
+        ({"misfire": "fire-all", "misfireGraceMs": 0}, [4000, 5000]),
+        ({"misfire": "fire-all", "catchUp": 1}, [4000, 5000]),
+        ({"misfire": "skip", "misfireGraceMs": 0, "catchUp": 1}, [4000, 5000]),
+        ({"misfire": "fire-once"}, []),
+    ],
+    ids=["one", "grace", "within grace", "two", "three", "a hundred", "usual grace", "skip", "once"],
+)
+def test_older_ones_than_are_caught_up_with_are_coalesced(
+    options: dict[str, Any], wrong: list[int], tmp_path: Path
+) -> None:
+    """At 6.1, those of 4 and 5 are; that of 6 fires. So many must be late, by more than the grace, that are newer."""
+    files = Files()
+    files.log[1]["events"]["events"][0][1].update(options)
+    verdict = files.verdict(tmp_path)
+    assert verdict.violations == (["against_policy"] if wrong else [])
+    assert [text.split(", of ")[1].split(",")[0] for text in verdict.against_policy] == [str(each) for each in wrong]
+
+
+@pytest.mark.parametrize("misfire", ["fire-once", "fire-all"])
+@pytest.mark.parametrize(("window_ms", "wrong"), [(1000, 0), (1099, 0), (1100, 1), (3000, 2), (None, 2)])
+def test_what_is_older_than_the_window_is_missed(
+    misfire: str, window_ms: int | None, wrong: int, tmp_path: Path
+) -> None:
+    """Those of 4 and 5, at 6.1."""
+    files = Files()
+    options = files.log[1]["events"]["events"][1][1]
+    options.update({"misfire": misfire, **({"misfireWindowMs": window_ms} if window_ms is not None else {})})
+    verdict = files.verdict(tmp_path)
+    assert verdict.violations == (["against_policy"] if wrong else [])
+    assert len(verdict.against_policy) == wrong
+
+
+# Tokens
+
+
+def test_an_entry_that_begins_two_of_a_job_is_found_in_the_log_alone(tmp_path: Path) -> None:
+    files = Files()
+    plant_repeated_token(files)
+    files.runs = []
+    assert "x has token 8 more than once" in files.verdict(tmp_path).tokens_not_rising
+    allowed = Files()
+    plant_repeated_token(allowed)
+    allowed.log[1]["events"]["events"][0][1]["overlap"] = "allow"
+    (tmp_path / "allowed").mkdir()
+    assert allowed.verdict(tmp_path / "allowed").tokens_not_rising == ()
+
+
+def test_an_occurrence_that_is_begun_twice_by_one_entry_is_found(tmp_path: Path) -> None:
+    """Of a job whose runs may overlap: there only the occurrence itself shows it."""
+    files = Files()
+    files.log[1]["events"]["events"][1][1]["overlap"] = "allow"
+    files.add_event(8, ["failed", 10, "no", 6200])
+    files.add_event(8, ["begun", 10])
+    assert any("has the tokens [8, 8, 10]" in text for text in files.verdict(tmp_path).tokens_not_rising)
