@@ -255,11 +255,13 @@ class LedgerPlugin(CoordinatorPlugin):
             await clock.sleep(lease)
             skewed = self._compare_clocks(skewed)
             leader, epoch = await self._leader()
+            leading = self._leading
             # This very worker has the plugin, also in the moments before it has begun to lead and after it has ended.
-            if leader in (None, self.worker_id) or epoch <= seen or self._leading is not None:
+            if leader is None or leader == self.worker_id or epoch <= seen or leading is not None:
                 continue
             await clock.sleep(lease)  # it may be catching up
-            if self._leading is not None:
+            leading = self._leading
+            if leading is not None:
                 continue
             try:
                 newest, last = await log_ends(self._opened())
