@@ -51,6 +51,10 @@ def gc(url: str, as_json: bool, dry_run: bool, yes: bool) -> int:
 
 
 async def _collect(url: str, dry_run: bool, progress: OnProgress) -> Collected:
+    if parse_url(url).path is not None:
+        # Opening for writing makes a directory that is missing. Where there is none the name is wrong.
+        async with open_store(url, access=Access.READ_ONLY):
+            pass
     async with open_store(url, access=Access.READ_ONLY if dry_run else Access.READ_WRITE) as store:
         return await collect(store, dry_run=dry_run, progress=progress)
 
