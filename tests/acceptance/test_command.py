@@ -85,6 +85,34 @@ def test_a_reader_that_leaves_is_not_told_that_nobody_leads(tmp_path: Path) -> N
         assert (done.stdout, done.stderr) == ("2\n", "")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_named_and_what_was_done_is_said(unbuffered: str, tmp_path: Path) -> None:
+    url = tmp_path.as_uri()
+
+    def on_a_full_disk(*words: str, given: str = "") -> str:
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "tenure", *words],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                input=given,
+                text=True,
+                check=False,
+                env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            )
+        assert done.returncode == 2
+        began = "tenure: standard output cannot be written to (No space left on device)"
+        assert done.stderr.startswith(began)
+        return done.stderr.removeprefix(began).strip()
+
+    assert on_a_full_disk("queue", "put", url, "mail", "1").startswith("; the message was added, as ")
+    assert on_a_full_disk("queue", "put", url, "mail", "--json-lines", given="1\n2\n") == "; 2 messages were added"
+    assert on_a_full_disk("queue", "create", url, "mail").startswith("; what was asked for is done")
+    assert on_a_full_disk("queue", "pause", url, "mail").startswith("; what was asked for is durable")
+    assert on_a_full_disk("counter", "add", url, "pages", "home", "views", "--new").startswith("; what was asked for")
+    assert on_a_full_disk("queue", "stats", url, "mail", "--json") == ""
+
+
 @pytest.mark.parametrize("module", ["tenure.cli.main", "tenure.cli.watch"])
 def test_an_interrupt_while_it_is_imported_is_no_traceback(module: str) -> None:
     script = (

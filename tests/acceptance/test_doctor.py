@@ -129,12 +129,17 @@ def test_a_bucket_that_does_not_exist(ministack: S3Endpoint) -> None:
 
 
 @pytest.mark.req("OP-3")
-def test_an_unreachable_endpoint() -> None:
-    url = f"s3://bucket/p?endpoint=http://127.0.0.1:1&access_key_id=key&secret_access_key={SECRET}"
+@pytest.mark.parametrize(
+    ("endpoint", "says"),
+    [("127.0.0.1:1", "the connection was refused"), ("nobody.invalid", "its host name cannot be resolved")],
+)
+def test_an_unreachable_endpoint(endpoint: str, says: str) -> None:
+    url = f"s3://bucket/p?endpoint=http://{endpoint}&access_key_id=key&secret_access_key={SECRET}"
     run = tenure("doctor", url, "--json")
-    assert run.code == 1
+    assert run.code == 2
     assert_quick(run)
-    assert "the connection was refused" in run.json()["reasons"][0]
+    assert run.json()["fit"] is None  # a server that is down is not proved unfit
+    assert says in run.json()["reasons"][0]
     assert SECRET not in run.out + run.err
 
 
@@ -147,7 +152,7 @@ def test_an_endpoint_that_never_answers() -> None:
         run = tenure(
             "doctor", f"s3://bucket/p?endpoint={endpoint}&access_key_id=k&secret_access_key={SECRET}", "--json"
         )
-    assert run.code == 1
+    assert run.code == 2
     assert_quick(run)
     assert "no answer" in run.json()["reasons"][0]
     assert SECRET not in run.out + run.err

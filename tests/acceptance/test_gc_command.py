@@ -38,6 +38,14 @@ async def test_on_a_bucket_it_wants_to_be_told_that_nobody_writes(url_of: Callab
     assert (await asyncio.to_thread(tenure, "gc", url, "--yes", "--json")).json()["removed"] == 0
 
 
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_a_directory_that_is_not_there_is_not_made(option: str, tmp_path: Path) -> None:
+    refused = tenure("gc", (tmp_path / "mistyped").as_uri(), option, "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"there is no directory {tmp_path}/mistyped" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_on_a_directory_it_asks_nothing_and_names_what_is_damaged(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     await leave_tombstones(url)

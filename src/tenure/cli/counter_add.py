@@ -15,6 +15,7 @@ from typing import Any
 import click
 import msgspec
 
+from tenure.cli import output
 from tenure.cli.counter_place import FIELD, RECORD, Counters, counted, learned, near, plain, shown
 from tenure.cli.durations import between
 from tenure.cli.queue_look import AS_JSON
@@ -145,6 +146,7 @@ def add(
             wanted,
         )
     )
+    output.carried_out(output.DURABLE if code else output.DONE)
     if as_json:
         show_json(given)
     else:

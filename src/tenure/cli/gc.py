@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import click
 from rich.console import Console
 
+from tenure.cli import output
 from tenure.cli.place import located
 from tenure.cli.running import run_until_stopped
 from tenure.cli.text import marked, show_json
@@ -40,6 +41,8 @@ def gc(url: str, as_json: bool, dry_run: bool, yes: bool) -> int:
         _ask(url)
     with _progress() as progress:
         result = run_until_stopped(_collect(url, dry_run, progress))
+    if result.ok and not dry_run:
+        output.carried_out()
     if as_json:
         show_json(result)
     else:
@@ -48,6 +51,10 @@ def gc(url: str, as_json: bool, dry_run: bool, yes: bool) -> int:
 
 
 async def _collect(url: str, dry_run: bool, progress: OnProgress) -> Collected:
+    if parse_url(url).path is not None:
+        # Opening for writing makes a directory that is missing. Where there is none the name is wrong.
+        async with open_store(url, access=Access.READ_ONLY):
+            pass
     async with open_store(url, access=Access.READ_ONLY if dry_run else Access.READ_WRITE) as store:
         return await collect(store, dry_run=dry_run, progress=progress)
 

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from tenure.cli import output
 from tenure.cli.durations import between
 from tenure.cli.running import run_until_stopped
 from tenure.cli.text import show_json
@@ -36,6 +37,8 @@ def hand_over(
 ) -> int:
     by = f"tenure {command} on {os.uname().nodename}"
     answer = run_until_stopped(ask(url, namespace, by=by, to=to, force=force, timeout=timeout, clock=SYSTEM_CLOCK))
+    if answer.verdict is Verdict.DONE:
+        output.carried_out()
     if as_json:
         show_json(answer)
     elif answer.handover is not None:

@@ -5,6 +5,7 @@ Exit codes: 0 as hoped, 1 the answer is no (unfit, a violation found), 2 it coul
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -17,7 +18,7 @@ from typing import NoReturn
 import click
 
 from tenure._version import __version__
-from tenure.cli import settings
+from tenure.cli import output, settings
 from tenure.errors import ConfigError, TenureError
 from tenure.observe.printable import printable
 from tenure.store.url import redact
@@ -170,6 +171,7 @@ def _set_debug(debug: bool) -> None:
 def run(arguments: list[str]) -> int:
     """Run the command, print errors as one sentence, and give the exit code."""
     _settings["debug"] = False
+    output.begin()
     try:
         code = cli.main(arguments, prog_name="tenure", standalone_mode=False)
     except click.exceptions.Exit as leave:
@@ -188,6 +190,8 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return EXIT_UNCLEAR  # whoever read our output has gone, and would not read a complaint either
     except OSError as error:
+        if error.filename == output.NAME:
+            return _failed(f"tenure: {output.complaint(error)}")
         place = f"{error.filename}: " if error.filename else ""
         return _failed(f"tenure: {place}{error.strerror or error}")
     except Exception as error:
@@ -241,6 +245,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that cannot be shown is no reason to show nothing
+    output.name_it()
     try:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
@@ -250,6 +255,8 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.filename == output.NAME and error.errno != errno.EPIPE and not code:
+                _failed(f"tenure: {output.complaint(error)}")
             code = code or EXIT_UNCLEAR  # what was to be said was not
     os._exit(code)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from tenure.cli import output
 from tenure.cli.durations import between, parse_duration
 from tenure.cli.numbers import Whole
 from tenure.cli.place import placed
@@ -100,6 +101,7 @@ def create(url: str, namespace: str, name: str, settings: tuple[str, ...], chang
     """
     chosen = plain(_settings(settings))
     answer = run_until_stopped(_create(url, namespace, name, chosen, change))
+    output.carried_out()
     if as_json:
         show_json(answer)
     else:
@@ -256,6 +258,7 @@ def put(
         assert body is not None
         content = _content(_standard_input() if body == "-" else os.fsencode(body), chosen)
         ids = [run_until_stopped(_put(url, name, content, {**options, "dedup_key": dedup_key}))]
+        output.carried_out(f"the message was added, as {ids[0]}")
         if not as_json:
             click.echo(ids[0])
     if as_json:
@@ -304,6 +307,10 @@ async def _put(url: str, name: str, content: Any, options: dict[str, Any]) -> st
         return await queue.enqueue(content, **options)
 
 
+def _nobody(id: str) -> None:
+    """Whom what is added is told when nobody can be told any more."""
+
+
 async def _put_lines(
     url: str, name: str, options: dict[str, Any], tell: Callable[[str], None] | None
 ) -> tuple[list[str], str | None]:
@@ -314,17 +321,21 @@ async def _put_lines(
     ids: list[str] = []
     count = 0
     under_way: deque[asyncio.Task[list[str]]] = deque()
+    tell_of = ids.append if tell is None else tell
 
     async def finish(most: int) -> None:
-        nonlocal count
+        nonlocal count, tell_of
         while len(under_way) > most or (under_way and under_way[0].done()):
             added = await under_way.popleft()
             count += len(added)
-            ids.extend(added if tell is None else ())
-            for each in added if tell is not None else ():
-                assert tell is not None
-                tell(each)
-            sys.stdout.flush()
+            output.carried_out(f"{count:,} message{' was' if count == 1 else 's were'} added")
+            try:
+                for each in added:
+                    tell_of(each)
+                sys.stdout.flush()
+            except OSError:
+                tell_of = _nobody  # the rest is counted nevertheless
+                raise
 
     wrong = None
     async with _producing(url, name) as queue:
@@ -518,6 +529,7 @@ def _confirm(what: str) -> None:
 
 def _ask(url: str, name: str, op: str, refs: tuple[str, ...], wait: bool, timeout: float, as_json: bool) -> int:
     asked = run_until_stopped(_submit(url, name, op, refs, timeout if wait else None))
+    output.carried_out(output.DONE if asked.followed else output.DURABLE)
     if as_json:
         show_json(asked)
     else:

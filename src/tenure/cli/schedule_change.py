@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import click
 import msgspec
 
+from tenure.cli import output
 from tenure.cli.durations import between
 from tenure.cli.queue_look import AS_JSON
 from tenure.cli.queue_place import QueueCommand, say_no
@@ -278,6 +279,7 @@ async def _why(url: str, name: str) -> str:
 
 
 def _say(asked: Asked, code: int, as_json: bool) -> int:
+    output.carried_out(output.DONE if asked.decided else output.DURABLE)
     if as_json:
         show_json(asked)
     else:

@@ -13,7 +13,7 @@ from tenure.doctor.measure import measure_clock, measure_latency, recommend
 from tenure.doctor.report import Check, Report
 from tenure.doctor.semantics import COUNT, Questions
 from tenure.entropy import NewId, new_id
-from tenure.errors import ConfigError, ServerError, StoreError, StoreUnfit, TenureError
+from tenure.errors import ConfigError, StoreError, StoreUnavailable, StoreUnfit, TenureError
 from tenure.store import Store
 from tenure.store.opening import connect, learn, shared_folder_reasons
 from tenure.store.providers import SECONDS_BETWEEN_WRITES
@@ -49,9 +49,9 @@ async def examine(
     except ConfigError:
         raise
     except TenureError as error:
-        # Before the first answer it is this URL that cannot work. Later the store fell silent, or it is in trouble of
-        # its own: then nothing is proved.
-        examination.fit = None if examination.answered or isinstance(error, ServerError) else False
+        # A store that gives no usable answer, at first or later, is down, out of reach or in trouble of its own: that
+        # proves nothing. Another refusal before the first answer (no such bucket, wrong credentials) is one that stays.
+        examination.fit = None if examination.answered or isinstance(error, StoreUnavailable) else False
         examination.reasons.append(str(error))
     return examination.report(started)
 

@@ -255,8 +255,8 @@ class LedgerPlugin(CoordinatorPlugin):
             await clock.sleep(lease)
             skewed = self._compare_clocks(skewed)
             leader, epoch = await self._leader()
-            # This very worker has the plugin, also in the moments before it has begun to lead and after it has ended.
             leading = self._leading
+            # This very worker has the plugin, also in the moments before it has begun to lead and after it has ended.
             if leader is None or leader == self.worker_id or epoch <= seen or leading is not None:
                 continue
             await clock.sleep(lease)  # it may be catching up
