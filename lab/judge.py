@@ -202,7 +202,7 @@ def judge(samples: Iterable[Sample], events_ns: Sequence[int] = (), *, torn_line
         overlaps=tuple(_overlaps(logs, _leads)),
         holding_overlaps=tuple(_overlaps(logs, _holds)),
         epochs_led_twice=tuple(sorted(_twice(term.epoch for term in terms if term.epoch))),
-        epochs_gone_back=tuple(sorted({*_gone_back(terms), *_gone_back(holdings)}, reverse=True)),
+        epochs_gone_back=tuple(sorted({*gone_back(terms), *gone_back(holdings)}, reverse=True)),
         terms_resumed=tuple(resumed for log in logs.values() for resumed in _resumed(log)),
         nameless=tuple(name for name, log in logs.items() if any(s.leading and not s.epoch for s in log)),
         leading_not_holding=tuple(name for name, log in logs.items() if any(s.leading and not s.holding for s in log)),
@@ -314,7 +314,7 @@ def _reaction(event_ns: int, terms: Sequence[Term]) -> Reaction:
     return Reaction(event_ns, None, None, None)
 
 
-def _gone_back(terms: Sequence[Term]) -> Iterator[tuple[int, int]]:
+def gone_back(terms: Sequence[Term]) -> Iterator[tuple[int, int]]:
     """Not the first claims alone: the last one of an epoch may be of somebody who slept meanwhile."""
     earliest: Term | None = None
     """Of all that are higher."""

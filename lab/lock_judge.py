@@ -5,19 +5,22 @@
 Prints one JSON object. Exits 1 if there is a violation in it, 2 if the logs cannot be judged.
 
 What a line proves is what `lab.judge` says that it proves, with the token in the place of the epoch: an overlap that is
-found was one. Tokens must rise from each holder to the next, and none may come twice.
+found was one. Tokens must rise from each holder to the next, and none may come twice. That holds of the waits as well,
+where there are holders too short to be in a log: a token was given between the asking for it and the having it, so one
+that was asked for when a higher one had been given already has gone back.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from lab.judge import Overlap, Reaction, Unjudgeable, judge, parse
+from lab.judge import Overlap, Reaction, Sample, Term, Unjudgeable, gone_back, judge, parse, text_of
 
 _NS = 1_000_000_000
 
@@ -44,6 +47,8 @@ class LockVerdict(msgspec.Struct, frozen=True):
     tokens_gone_back: tuple[tuple[int, int], ...]
     tokens_resumed: tuple[tuple[str, int], ...]
     acquired_twice: tuple[int, ...]
+    without_token: tuple[str, ...]
+    """Processes that believed that they hold it, under no token."""
 
     @property
     def violations(self) -> list[str]:
@@ -57,6 +62,7 @@ _VIOLATIONS = (
     "tokens_gone_back",
     "tokens_resumed",
     "acquired_twice",
+    "without_token",
 )
 
 
@@ -65,12 +71,18 @@ class Acquisition(msgspec.Struct, frozen=True):
     got_ns: int
     token: int
 
+    def as_term(self) -> Term:
+        """Given at some instant between the two, as a line of a log is true at one between its stamps."""
+        sample = Sample(self.asked_ns, self.got_ns, "", self.token, True, True)
+        return Term("", self.token, sample, sample)
+
 
 def judge_locks(logs: Iterable[Path], waits: Iterable[Path] = (), killed_ns: Sequence[int] = ()) -> LockVerdict:
-    samples = [sample for path in logs for sample in parse(path.read_text(), str(path))[0]]
+    samples = [sample for path in logs for sample in parse(text_of(path), str(path))[0]]
     verdict = judge(samples, killed_ns)
-    acquisitions = [each for path in waits for each in read_waits(path.read_text(), str(path))]
-    tokens = [each.token for each in acquisitions]
+    acquisitions = [each for path in waits for each in read_waits(text_of(path), str(path))]
+    tokens = Counter(each.token for each in acquisitions)
+    back = {*verdict.epochs_gone_back, *gone_back([*verdict.terms, *(each.as_term() for each in acquisitions)])}
     return LockVerdict(
         samples=verdict.samples,
         holders=len(verdict.processes),
@@ -82,9 +94,10 @@ def judge_locks(logs: Iterable[Path], waits: Iterable[Path] = (), killed_ns: Seq
         overlaps=verdict.overlaps,
         entitled_overlaps=verdict.holding_overlaps,
         tokens_held_twice=verdict.epochs_led_twice,
-        tokens_gone_back=verdict.epochs_gone_back,
+        tokens_gone_back=tuple(sorted(back, reverse=True)),
         tokens_resumed=verdict.terms_resumed,
-        acquired_twice=tuple(sorted({token for token in tokens if tokens.count(token) > 1})),
+        acquired_twice=tuple(sorted(token for token, count in tokens.items() if count > 1)),
+        without_token=verdict.nameless,
     )
 
 

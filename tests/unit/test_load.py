@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lab.judge import Sample, Term, Unjudgeable
-from lab.load.beat_judge import BeatVerdict, Files, Window, judge
+from lab.load.beat_judge import BeatVerdict, Files, Life, Window, failover_seconds, judge, unforced
 from lab.load.conductor import Deed, EndCount, Run
 from lab.load.plan import Plan
 from lab.load.verdict import judge_folder, judge_given, table
@@ -104,6 +104,40 @@ def test_what_was_planted_is_found(
     tmp_path: Path, lines: list[str], terms: list[Term], kills: tuple[int, ...], found: list[str]
 ) -> None:
     assert verdict(tmp_path, lines, terms, kills).violations == found
+
+
+@pytest.mark.parametrize(
+    ("what", "at", "forced"), [("killed", 150, True), ("terminated", 150, False), ("killed", 168, False)]
+)
+def test_only_a_kill_of_the_leader_before_it_forces_another(what: str, at: int, forced: bool) -> None:
+    """Who was asked to end gives its lease back, which is no failover; and it was led before the later kill."""
+    lives = {"n0-w00:1": Life("n0-w00", 10 * S, at * S, what == "killed")}
+    assert bool(unforced(TERMS, lives, END * S)) is not forced
+
+
+def test_the_way_in_which_a_process_ended_is_what_the_events_say(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    path.write_text("started 1 a:1\nstarted 2 b:2\nstarted 3 c:3\nkilled 4 a:1\nterminated 5 b:2\n")
+    files = Files()
+    files.read_events(path)
+    ends = {process: (life.killed, life.ended_ns) for process, life in files.lives.items()}
+    assert ends == {"a:1": (True, 4), "b:2": (False, 5), "c:3": (False, 2**62)}
+
+
+def test_a_failover_is_the_first_belief_above_all_that_were_known() -> None:
+    """Epochs 1 and 2 were there before the kill, and two leaders have come since."""
+    terms = [
+        term("a:1", 2, 30, 149),
+        term("b:2", 1, 20, 29),
+        term("c:3", 3, 167, 180),
+        term("d:4", 4, 181, 199),
+    ]
+    assert failover_seconds(KILLED * S, terms) == 17.0
+    assert failover_seconds(KILLED * S, list(reversed(terms))) == 17.0
+    assert failover_seconds(170 * S, terms) == 11.0
+    assert failover_seconds(190 * S, terms) is None
+    # One that goes on under an epoch that was known is no successor.
+    assert failover_seconds(KILLED * S, [terms[0], term("b:2", 1, 160, 165)]) is None
 
 
 def test_one_slow_heartbeat_in_a_hundred_is_borne_and_two_are_not(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from lab.judge import Unjudgeable
 from lab.lock_judge import judge_locks, percentiles, read_waits
 
 MS = 1_000_000
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def log(path: Path, process: str, token: int, from_ms: int, to_ms: int) -> Path:
@@ -37,9 +41,70 @@ def test_a_token_that_goes_back_or_comes_twice_is_found(tmp_path: Path) -> None:
     assert judge_locks(back).violations == ["tokens_gone_back"]
     twice = [log(tmp_path / "c", "c:1", 5, 0, 100), log(tmp_path / "d", "d:2", 5, 110, 200)]
     assert "tokens_held_twice" in judge_locks(twice).violations
-    waits = tmp_path / "waits"
-    waits.write_text("1 2 7\n3 4 7\n")
-    assert "acquired_twice" in judge_locks([log(tmp_path / "e", "e:1", 9, 0, 20)], [waits]).violations
+    again = [waits(tmp_path / "waits", (1, 2, 7), (3, 4, 7), (5, 6, 8))]
+    assert judge_locks([log(tmp_path / "e", "e:1", 9, 10, 20)], again).acquired_twice == (7,)
+
+
+def waits(path: Path, *acquisitions: tuple[int, int, int]) -> Path:
+    """Of each when it was asked for and had, in milliseconds, and its token."""
+    path.write_text("".join(f"{asked * MS} {got * MS} {token}\n" for asked, got, token in acquisitions))
+    return path
+
+
+def test_tokens_of_waits_that_rise_are_fine(tmp_path: Path) -> None:
+    """Also if one asked before another had it, and was told later: it may have been given first."""
+    logs = [log(tmp_path / "a", "a:1", 5, 0, 100), log(tmp_path / "b", "b:2", 8, 310, 400)]
+    found = [waits(tmp_path / "aw", (0, 0, 5), (149, 220, 6)), waits(tmp_path / "bw", (10, 150, 7), (220, 300, 8))]
+    verdict = judge_locks(logs, found)
+    assert verdict.violations == []
+    assert (verdict.acquisitions, verdict.grants) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "back"),
+    [
+        ((0, 149, 7), (150, 200, 6), ((7, 6),)),
+        ((0, 150, 7), (150, 200, 6), ()),
+        ((150, 200, 6), (0, 149, 7), ((7, 6),)),
+        ((0, 149, 6), (150, 200, 7), ()),
+    ],
+    ids=["back", "beside each other", "back, in another file", "rising"],
+)
+def test_a_token_that_goes_back_where_no_log_has_it(
+    first: tuple[int, int, int], second: tuple[int, int, int], back: tuple[tuple[int, int], ...], tmp_path: Path
+) -> None:
+    logs = [log(tmp_path / "a", "a:1", 9, 300, 400)]
+    verdict = judge_locks(logs, [waits(tmp_path / "aw", first), waits(tmp_path / "bw", second)])
+    assert verdict.tokens_gone_back == back
+    assert verdict.violations == (["tokens_gone_back"] if back else [])
+
+
+def test_a_token_that_goes_back_from_a_log_to_the_waits_and_the_other_way(tmp_path: Path) -> None:
+    logs = [log(tmp_path / "a", "a:1", 7, 100, 200)]
+    assert judge_locks(logs, [waits(tmp_path / "after", (150, 160, 6))]).tokens_gone_back == ((7, 6),)
+    assert judge_locks(logs, [waits(tmp_path / "before", (50, 60, 8))]).tokens_gone_back == ((8, 7),)
+    assert judge_locks(logs, [waits(tmp_path / "rising", (50, 60, 6), (201, 210, 8))]).violations == []
+
+
+def test_who_believes_under_no_token_is_found(tmp_path: Path) -> None:
+    verdict = judge_locks([log(tmp_path / "a", "a:1", 0, 0, 100), log(tmp_path / "b", "b:2", 1, 110, 200)])
+    assert verdict.without_token == ("a:1",)
+    assert verdict.violations == ["without_token"]
+
+
+@pytest.mark.parametrize("which", ["log", "waits"])
+def test_what_is_no_text_is_not_judged(which: str, tmp_path: Path) -> None:
+    """The program says so, and does not fail otherwise: whoever asked it reads its answer."""
+    good, found = log(tmp_path / "log", "a:1", 1, 0, 100), waits(tmp_path / "waits", (0, 1, 1))
+    command = [sys.executable, "-m", "lab.lock_judge", str(good), "--waits", str(found)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, json.loads(done.stdout)["violations"]) == (0, [])
+    (tmp_path / which).write_bytes(b"\xff\xfe\n")
+    with pytest.raises(Unjudgeable, match="no text"):
+        judge_locks([good], [found])
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it is no text" in done.stderr
 
 
 def test_what_is_no_log_is_not_judged(tmp_path: Path) -> None:
