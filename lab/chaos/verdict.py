@@ -128,7 +128,8 @@ def _ask(part: str, module: str, arguments: Sequence[str], figures: Sequence[str
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments], capture_output=True, text=True, cwd=ROOT, check=False
     )
-    if done.returncode not in (0, 1):
+    # A judge that fails ends with 1 as well, and has said nothing.
+    if done.returncode not in (0, 1) or not done.stdout.strip():
         return Judged(part, [f"cannot be judged: {done.stderr.strip()[-500:]}"], {})
     said: dict[str, Any] = json.loads(done.stdout)
     counted = [name for name in said["violations"] if not only or name in only]

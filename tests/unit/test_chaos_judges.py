@@ -23,7 +23,7 @@ from lab.chaos.recovery_judge import (
     lives_of,
     steady,
 )
-from lab.chaos.verdict import Judged, Verdict, _after_wiping, _with_logs, judge_run, table
+from lab.chaos.verdict import Judged, Verdict, _after_wiping, _ask, _with_logs, judge_run, table
 from lab.judge import Unjudgeable
 from lab.pace import LEASE
 from lab.queue_judge import judge_files as judge_queue
@@ -554,6 +554,14 @@ def test_a_run_without_logs_is_no_run_without_violations(tmp_path: Path) -> None
     verdict = judge_run(tmp_path, run_of(hits={}))
     assert {each.part for each in verdict.judged if not each.violations} == {"processes"}
     assert len(verdict.unfelt) == len(KINDS["directory"])
+
+
+def test_a_judge_that_fails_has_judged_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "n1-1.belief"
+    log.write_bytes(b"\xff\xfe\n")
+    judged = _ask("election", "lab.judge", [str(log)], ())
+    assert len(judged.violations) == 1
+    assert judged.violations[0].startswith("cannot be judged")
 
 
 def test_two_leaders_in_the_logs_of_a_run_are_found(tmp_path: Path) -> None:
