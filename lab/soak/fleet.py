@@ -51,7 +51,8 @@ LIMITS: dict[str, Limit] = {
     "bucket": Limit(100, share=0.1),
     "bucket/terms": Limit(0),
 }
-"""`bucket`: a log is as many entries longer or shorter as lie between two snapshots. `bucket/terms`: one for each leadership, for ever (EL-18). It is judged by the number of leaderships."""
+"""`bucket`: a log is as many entries longer or shorter as lie between two snapshots. `bucket/terms`: one for each
+leadership, for ever (EL-18). It is judged by the number of leaderships."""
 _JOINING = 30 * LEASE
 _ENDING = 40.0 / 3 * LEASE
 _LOOK = 0.2
