@@ -54,6 +54,7 @@ _FRESH_NS = 1_000_000_000
 _LAST = 400
 _JOINING = 30 * LEASE
 _ENDING = 40.0 / 3 * LEASE
+_LOOKS_FOR_DOWN = 20
 _SETTLING = 60 * LEASE
 """Seconds: a job that fires all that it missed, each for longer than its period, takes longer than it was away."""
 _MOST_FAILURES = 50
@@ -284,7 +285,12 @@ class Conductor:
         async with self._cut(self.nodes), self._serving:
             before = self.site.pids()
             await self._by_hand(self.site.go_down)
-            refused = await self._by_hand(self.site.refuses)
+            refused = False
+            for _ in range(_LOOKS_FOR_DOWN):  # a process that was killed answers until the kernel has taken it down
+                refused = await self._by_hand(self.site.refuses)
+                if refused:
+                    break
+                await asyncio.sleep(0.1)
             await asyncio.sleep(seconds)
             await self._by_hand(self.site.come_up)
             after = self.site.pids()
