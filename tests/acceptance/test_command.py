@@ -130,6 +130,16 @@ def test_an_interrupt_while_it_is_imported_is_no_traceback(module: str) -> None:
     assert done.stderr.strip() in ("", "interrupted")
 
 
+def test_a_simulation_is_of_one_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--ttl", "--queue", "--seeds", "1"]) == 2
+    assert capsys.readouterr().err == "tenure: --queue and --ttl: give one of them\n"
+
+
+def test_a_simulation_does_not_warn_of_the_trouble_that_it_makes() -> None:
+    ran = tenure("simulate", "--seeds", "8", "--minutes", "5", "--processes", "2")
+    assert (ran.code, ran.err) == (0, "")
+
+
 def test_the_function_and_the_module_of_that_name() -> None:
     script = (
         "import tenure.cli.main, sys; from tenure.cli import main; assert main is sys.modules['tenure.cli.main'].main"

@@ -229,6 +229,7 @@ def test_looking_writes_nothing(tmp_path: Path, home: Path) -> None:
         (("add", "pages", "home", "rate", "nan", "--kind", "float"), 2, "AMOUNT is nan: give a finite number"),
         (("add", "pages", "home", "paid", "NaN", "--kind", "decimal"), 2, "AMOUNT is Decimal('NaN'): give a Decimal"),
         (("add", "pages", "home", "views", "--set"), 2, "--set needs an AMOUNT"),
+        (("add", "pages", "home", "views", "3", "--sub", "--set"), 2, "--sub and --set: give one of them"),
         (("add", "pages", "home", "low", "--sub", "--reducer", "min"), 2, "only a sum can be subtracted from"),
         (("add", "pages", "home", "views", "--kind", "float"), 2, "is counted as int:sum: leave it out"),
         (("add", "pages", "home", "views", "--timezone", "Europe/Berlin"), 2, "begin in UTC: leave it out"),

@@ -175,6 +175,16 @@ def test_a_port_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert f"port {port}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_page_that_cannot_be_shown_is_not_announced(
+    form: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["dashboard", (tmp_path / "mistyped").as_uri(), "--port", "0", *form]) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert f"there is no directory {tmp_path}/mistyped" in found.err
+
+
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "starlette.py").write_text("raise ImportError('no module named starlette')\n")
     found = tenure("dashboard", tmp_path.as_uri(), PYTHONPATH=str(tmp_path))

@@ -41,7 +41,9 @@ async def test_awaited_or_as_a_context(kind: str, tmp_path: Path) -> None:
         await entered.put("k", b"2")
         assert (await entered.get("k")).body == b"2"
     for store in (awaited, entered):
-        with pytest.raises(StoreError, match="is closed: open it again with open_store"):
+        with pytest.raises(
+            StoreError, match=r"is closed: open it again with open_store\(\), or its Database with connect\(\)"
+        ):
             await store.get("k")
 
 

@@ -520,6 +520,17 @@ async def test_a_handler_that_is_registered_as_everything_ends(tmp_path: Path) -
     assert not asyncio.all_tasks() - before
 
 
+async def test_a_result_that_is_no_json_is_kept_as_text(tmp_path: Path) -> None:
+    async with Database(f"file://{tmp_path}") as db:
+        queue = S3QueuePlugin("jobs", config=QUICK, result_retention=60.0)
+        queue.on_message(lambda message: [object(), "x" * 2000], blocking="inline")
+        await db.use_plugin(queue)
+        found = await queue.result(await queue.enqueue("job"), timeout=60.0)
+        assert found.startswith("[<object object at ")
+        assert len(found) == 1000
+        assert (await queue.stats()).failed == 0
+
+
 async def test_who_leaves_last_has_said_what_it_did(tmp_path: Path) -> None:
     handled = asyncio.Event()
     async with Database(f"file://{tmp_path}") as db:

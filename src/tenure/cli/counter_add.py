@@ -22,7 +22,7 @@ from tenure.cli.queue_look import AS_JSON
 from tenure.cli.queue_place import QueueCommand, say_no
 from tenure.cli.running import run_until_stopped
 from tenure.cli.schedule_change import LONGEST_WAIT
-from tenure.cli.settings import Refusal
+from tenure.cli.settings import Refusal, one_of
 from tenure.cli.text import show_json
 from tenure.database.core import Database
 from tenure.errors import BucketMissing, ConfigError, RequestNotAnswered
@@ -80,8 +80,8 @@ class Given(msgspec.Struct, frozen=True):
 @RECORD
 @FIELD
 @click.argument("amount", required=False)
-@click.option("--sub", "op", flag_value="sub", help="Count it backwards.")
-@click.option("--set", "op", flag_value="set", help="Have the total be AMOUNT.")
+@click.option("--sub", is_flag=True, help="Count it backwards.")
+@click.option("--set", "total", is_flag=True, help="Have the total be AMOUNT.")
 @click.option("--op-id", metavar="TEXT", help="Counted once, however often it is given within an hour.")
 @click.option("--sync", is_flag=True, help="Wait until it is in the record, and tell the total.")
 @click.option(
@@ -99,7 +99,8 @@ def add(
     field: str,
     amount: str | None,
     name: str | None,
-    op: str | None,
+    sub: bool,
+    total: bool,
     op_id: str | None,
     sync: bool,
     timeout: float,
@@ -125,7 +126,7 @@ def add(
     Exit code 0: durable, and with --sync in the record; 1: nobody counts that field; 2: asked wrongly, and nothing was
     written; or not clear; or with --sync durable, and not in the record in time.
     """
-    op = op or "add"
+    op = one_of(*(["sub"] if sub else []), *(["set"] if total else [])) or "add"
     if op_id is not None:
         check_op_id("--op-id", op_id)
     if amount is None and op == "set":

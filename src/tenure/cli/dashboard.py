@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,12 +105,15 @@ def dashboard(
     with listening(host, port) as listener:
         where = address_of(host, listener)
         place = parse_url(url).shown
-        if as_json:
-            show_json({"url": where, "place": place, "namespace": namespace, "actions": token is not None})
-        else:
-            click.echo(printable(_told(where, place, namespace, token is not None, everywhere)))
+
+        def announce() -> None:
+            if as_json:
+                show_json({"url": where, "place": place, "namespace": namespace, "actions": token is not None})
+            else:
+                click.echo(printable(_told(where, place, namespace, token is not None, everywhere)))
+
         try:
-            run_until_stopped(serve(app, parts, listener))
+            run_until_stopped(serve(app, parts, listener, announce))
         except click.Abort:
             pass  # how it ends
     return 0
@@ -177,7 +180,8 @@ def address_of(host: str, listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-async def serve(app: Any, parts: Dashboard, listener: socket.socket) -> None:
+async def serve(app: Any, parts: Dashboard, listener: socket.socket, began: Callable[[], None] = lambda: None) -> None:
+    """`began` is called once the store is open: nobody is told of a page that cannot be shown."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -198,6 +202,7 @@ async def serve(app: Any, parts: Dashboard, listener: socket.socket) -> None:
     )
     # Here and not by the server, which would only log why the store cannot be opened.
     async with parts.lifespan(app):
+        began()
         server = Server(config)
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         try:

@@ -42,6 +42,13 @@ class Refusal(click.UsageError):
     """Asked wrongly, and the sentence says all there is to say: no look at the help is needed."""
 
 
+def one_of(*given: str) -> str | None:
+    """The option that was given, of some that exclude each other. Refuses two of them, by name."""
+    if len(given) > 1:
+        raise Refusal(f"{' and '.join(f'--{name}' for name in given)}: give one of them")
+    return next(iter(given), None)
+
+
 class Settings(msgspec.Struct, frozen=True):
     """A file that was checked. `commands`: by the command's name, then by the parameter's name in Python."""
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tenure.cli.numbers import Decimal, Whole
+from tenure.cli.settings import one_of
 from tenure.cli.text import show_json
 from tenure.simulate.campaign import Report, run_campaign
 from tenure.simulate.fleets import FLEETS
@@ -54,10 +55,10 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--minutes", type=Decimal(0.1, 100_000), default=10, show_default=True, help="Simulated, a seed.")
 @click.option("--faults", callback=_kinds, default="all", show_default=True, help="Kinds of trouble, with commas.")
 @click.option("--broken", type=_Variant(list(all_variants())), metavar="VARIANT", help="Leave one rule out: see below.")
-@click.option("--queue", "what", flag_value="queue", help="Run a queue on the fleet, and judge that as well.")
-@click.option("--schedule", "what", flag_value="schedule", help="Run a schedule on the fleet, and judge that as well.")
-@click.option("--ttl", "what", flag_value="ttl", help="Have records expire on the fleet, and judge that as well.")
-@click.option("--counters", "what", flag_value="counters", help="Count on the fleet, and judge that as well.")
+@click.option("--queue", is_flag=True, help="Run a queue on the fleet, and judge that as well.")
+@click.option("--schedule", is_flag=True, help="Run a schedule on the fleet, and judge that as well.")
+@click.option("--ttl", is_flag=True, help="Have records expire on the fleet, and judge that as well.")
+@click.option("--counters", is_flag=True, help="Count on the fleet, and judge that as well.")
 @click.option("--processes", type=Whole(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
@@ -67,7 +68,10 @@ def simulate(
     minutes: float,
     faults: tuple[str, ...],
     broken: str | None,
-    what: str | None,
+    queue: bool,
+    schedule: bool,
+    ttl: bool,
+    counters: bool,
     processes: int | None,
     as_json: bool,
 ) -> int:
@@ -84,7 +88,8 @@ def simulate(
     Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends at its first violation,
     and exits with 1 as well: that is what it is for.
     """
-    what = what or "election"
+    given = {"queue": queue, "schedule": schedule, "ttl": ttl, "counters": counters}
+    what = one_of(*(name for name, is_given in given.items() if is_given)) or "election"
     owner = next((kind for kind in FLEETS if broken in variants_of(kind)), "election")
     if broken is not None and broken not in variants_of(what) and owner != "election":
         raise click.UsageError(f"{broken!r} is a broken {owner}: give --{owner} as well")

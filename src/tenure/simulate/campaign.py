@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import multiprocessing
 import os
 import threading
@@ -103,7 +104,13 @@ def _results(first: int, seeds: int, plan: Plan, processes: int) -> Iterator[lis
 
 def run_seeds(seeds: Sequence[int], plan: Plan) -> list[SeedResult]:
     run = FLEETS[plan.what].run
-    return [run(seed, plan) for seed in seeds]
+    logger = logging.getLogger("tenure")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # trouble that is made on purpose is not warned of
+    try:
+        return [run(seed, plan) for seed in seeds]
+    finally:
+        logger.setLevel(level)
 
 
 def _end_with_parent() -> None:

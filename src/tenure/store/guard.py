@@ -37,7 +37,7 @@ class OpenGuard(ForkGuard):
     def check(self) -> None:
         super().check()
         if self._closed:
-            raise StoreError(f"{self._what} is closed: open it again with open_store()")
+            raise StoreError(f"{self._what} is closed: open it again with open_store(), or its Database with connect()")
 
     def close(self) -> None:
         self._closed = True
