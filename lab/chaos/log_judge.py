@@ -34,7 +34,7 @@ from lab.judge import Unjudgeable
 from lab.pace import LEASE
 
 _NS = 1_000_000_000
-GRACE = 10 / 3 * LEASE
+GRACE = 5 * LEASE
 """Seconds for which a busy machine may keep a process waiting, at most; a line is written every 10 ms."""
 _GRACE_NS = round(GRACE * _NS)
 _NEVER = 2**62

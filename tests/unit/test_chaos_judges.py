@@ -387,7 +387,7 @@ def test_a_belief_that_is_not_noted_for_as_long_as_its_process_lived(tmp_path: P
     life_of(tmp_path, "n2-1", "n2:7")
     path = tmp_path / "n2-1.belief"
     lines = path.read_text().splitlines(keepends=True)
-    kept = {"early": lines[:150], "late": lines[80:], "hole": [*lines[:50], *lines[120:]]}.get(wrong, [])
+    kept = {"early": lines[:150], "late": lines[90:], "hole": [*lines[:50], *lines[130:]]}.get(wrong, [])
     path.unlink() if wrong == "away" else path.write_text("".join(kept))
     found = unjudged(tmp_path)
     assert list(found) == ["election"]
