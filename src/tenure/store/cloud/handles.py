@@ -16,6 +16,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from tenure.errors import ConfigError, ForkedProcess, InvalidUrl
 from tenure.store.cloud.credentials import Credentials
+from tenure.store.cloud.ending import wait_at_exit
 from tenure.store.cloud.place import endpoint_of, region_of
 from tenure.store.url import StoreUrl, redact
 
@@ -38,6 +39,7 @@ def connect(
 ) -> Handles:
     """Make both clients. Nothing is sent yet."""
     _check_process(url)
+    wait_at_exit()
     try:
         return Handles(
             reads=_handle(url, credentials, timeout, _retries(_READ_RETRIES, timeout), environment),
