@@ -41,7 +41,7 @@ def test_a_thread_that_hands_over_is_waited_for() -> None:
 
 
 def test_one_that_never_ends_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "_LIMIT", 0.05)
+    monkeypatch.setattr(ending, "_LOOKS", 50)
     stranger = Stranger()
     before = time.monotonic()
     ending.wait_for_answers()
