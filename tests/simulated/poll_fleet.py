@@ -44,6 +44,11 @@ class NodeDatabase:
         self.store = SimulatedStore(fleet.bucket, node.host, fleet.network)
 
 
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 class SleepyCheck:
     """Takes `seconds`, and notes in the fleet's log who ran it for which job."""
 
@@ -60,6 +65,8 @@ class SleepyCheck:
         self.polling.began(self.node, run)
         if self.kind == "raises":
             raise RuntimeError("cannot be done")
+        if self.kind == "raises what cannot be told":
+            raise Silent
         await self.node.host.clock.sleep(self.seconds)
         return Verdict(True, "slept")
 

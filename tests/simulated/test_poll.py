@@ -84,6 +84,7 @@ def test_a_check_that_takes_too_long_or_raises_or_is_not_known_ends_as_such() ->
     schedules: dict[str, dict[str, Any]] = {
         "slow": {"takes": 30.0, "timeout": 2.0},
         "wrong": {"kind": "raises"},
+        "silent": {"kind": "raises what cannot be told"},
         "other": {},
     }
     with Polling(schedules=schedules) as polling:
@@ -102,6 +103,12 @@ def test_a_check_that_takes_too_long_or_raises_or_is_not_known_ends_as_such() ->
         assert slow.not_ok == slow.total, "the service did not answer: that was measured"
         assert wrong.last_failure is Failure.EXECUTION_ERROR
         assert "cannot be done" in wrong.last_detail
+        silent = polling.summary("silent")
+        assert silent is not None
+        assert (silent.last_failure, silent.last_detail) == (
+            Failure.EXECUTION_ERROR,
+            "Silent: (its text cannot be had)",
+        )
         assert other.last_failure is Failure.EXECUTION_ERROR
         assert "defined otherwise" in other.last_detail
         assert not [run for _, _, run in polling.runs if run.schedule == "other"], "nothing of it was run"

@@ -22,8 +22,10 @@ from tenure.database import Database
 from tenure.election.records import TooNew, time_of_day
 from tenure.entropy import NewId, new_id
 from tenure.errors import ConfigError, SchemaTooNew, StoreError, StoreUnavailable, TenureError, WorkerReplaced
+from tenure.plugins.failure import text_of
 from tenure.plugins.poll.book import Agent, Held, PollBook, folder_of
 from tenure.plugins.poll.job import (
+    MAX_DETAIL_BYTES,
     CheckResult,
     Declined,
     Failure,
@@ -392,7 +394,7 @@ class PollWorker:
             return None, Failure.EXECUTION_ERROR, f"worker {self.worker_id!r} was stopped while the check ran"
         error = check.exception()
         if error is not None:
-            return None, Failure.EXECUTION_ERROR, f"{type(error).__name__}: {error}"
+            return None, Failure.EXECUTION_ERROR, text_of(error, MAX_DETAIL_BYTES)
         verdict: object = check.result()  # of whatever type: the check may be a user's
         if not isinstance(verdict, Verdict) or not isinstance(verdict.detail, str):
             return None, Failure.EXECUTION_ERROR, f"the check returned a {type(verdict).__name__}, and not a Verdict"

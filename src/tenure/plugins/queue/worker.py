@@ -21,6 +21,7 @@ from tenure.clock import Clock, Reading
 from tenure.database.tracing import UNTRACED, Tracer, Tracing
 from tenure.errors import NotFound, StoreError, TenureError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
+from tenure.plugins.failure import text_of
 from tenure.plugins.ledgered import either
 from tenure.plugins.queue.calling import Caller, is_async
 from tenure.plugins.queue.experience import Experience
@@ -558,7 +559,7 @@ class QueueWorker:
 
     def _failed(self, held: HeldMessage, error: BaseException) -> None:
         held.closed = True
-        text = f"{type(error).__name__}: {error}"
+        text = text_of(error, MAX_ERROR_CHARACTERS)
         if held.settled:
             _log.warning("message %s failed, and is not tried again (at most once): %.300s", held.message.id, text)
             self.counts["failed"] += 1

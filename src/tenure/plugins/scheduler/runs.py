@@ -24,6 +24,7 @@ from tenure.clock import Clock
 from tenure.coordinator.lead import Lead
 from tenure.database.tracing import UNTRACED, Tracer, Tracing
 from tenure.errors import CommandStillRunning, ConfigError, TenureError
+from tenure.plugins.failure import text_of
 from tenure.plugins.queue.calling import called, is_async
 from tenure.plugins.scheduler.clerk import End, Start
 from tenure.plugins.scheduler.commands import Commands
@@ -390,13 +391,7 @@ async def _finished(result: asyncio.Future[Any]) -> None:
 
 
 def told(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:  # an exception is other people's code as well
-        text = "(its text cannot be had)"
-    if isinstance(error, RunFailed | ConfigError):
-        return text[:_ERROR_CHARACTERS]
-    return f"{type(error).__name__}: {text}"[:_ERROR_CHARACTERS]
+    return text_of(error, _ERROR_CHARACTERS, name=not isinstance(error, RunFailed | ConfigError))
 
 
 def _iso(ms: int) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from tenure.clock import Clock
 from tenure.entropy import Random
+from tenure.plugins.failure import text_of
 from tenure.plugins.supervisor.child import Child, ChildState, ChildStatus, Context, Restart
 from tenure.plugins.supervisor.restarts import Again, Done, Intensity, RestartPolicy, TooOften
 from tenure.plugins.supervisor.running import Running, running
@@ -150,7 +151,7 @@ class Keeper:
             raise
         except BaseException as error:
             _log.debug("child %r failed", self.child.name, exc_info=error)
-            return self._failed(f"{type(error).__name__}: {error}")
+            return self._failed(text_of(error, _MAX_ERROR))
         return None
 
     def _failed(self, why: str) -> str:

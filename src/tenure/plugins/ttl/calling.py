@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.plugins.failure import text_of
 from tenure.plugins.queue.calling import called, is_async
 
 MAX_ERROR_CHARACTERS = 1000
@@ -55,7 +56,7 @@ class Caller:
         except TimeoutError:
             return f"it took longer than {self._timeout:g} s, or raised a TimeoutError"
         except (Exception, SystemExit) as error:  # one who calls sys.exit() has failed, and ends nothing else
-            return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS]
+            return text_of(error, MAX_ERROR_CHARACTERS)
         return None
 
     async def _call(self, expired: Expired) -> None:

@@ -1,0 +1,97 @@
+"""Exceptions of users' code that cannot be told, or whose text cannot be written: a failure like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tenure import Database, Message, S3QueuePlugin, SchedulerPlugin, every
+from tenure.clock import SYSTEM_CLOCK
+from tenure.coordinator.config import CoordinatorConfig
+from tenure.plugins.ttl.calling import Caller, Expired
+
+QUICK = CoordinatorConfig(startup_jitter_max=0.0)
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Nameless(Exception):
+    """As of a file whose name is not UTF-8: Python tells that with halves of surrogate pairs."""
+
+    def __str__(self) -> str:
+        return "no such file: caf\udce9.txt"
+
+
+ERRORS = pytest.mark.parametrize(
+    ("error", "text"),
+    [(Silent(), "Silent: (its text cannot be had)"), (Nameless(), "Nameless: no such file: caf?.txt")],
+    ids=["silent", "nameless"],
+)
+
+
+async def until(seen: Callable[[], Awaitable[bool]]) -> None:
+    began = SYSTEM_CLOCK.read()
+    while not await seen():
+        assert SYSTEM_CLOCK.read().leader_elapsed(began) < 60
+        await SYSTEM_CLOCK.sleep(0.05)
+
+
+@ERRORS
+@pytest.mark.parametrize("at_most_once", [False, True])
+async def test_of_a_handler(error: Exception, text: str, at_most_once: bool, tmp_path: Path) -> None:
+    async def handler(message: Message) -> None:
+        if message.body == "bad":
+            raise error
+
+    async with Database(f"file://{tmp_path}") as db:
+        queue = S3QueuePlugin(
+            "jobs", config=QUICK, max_attempts=1, delivery="at-most-once" if at_most_once else "at-least-once"
+        )
+        queue.on_message(handler, concurrency=1)
+        await db.use_plugin(queue)
+        await queue.enqueue("bad")
+        await queue.enqueue("good")
+
+        async def good_is_done() -> bool:
+            return (await queue.stats()).done >= (2 if at_most_once else 1)
+
+        await until(good_is_done)
+        if not at_most_once:
+            (letter,) = await queue.dead_letters()
+            assert (letter.body, letter.history[-1]["error"]) == ("bad", text)
+
+
+@ERRORS
+async def test_of_a_job(error: Exception, text: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        raise error
+
+    async with Database(f"file://{tmp_path}") as db:
+        schedule = SchedulerPlugin(config=QUICK)
+        schedule.job(every(3600), id="bad")(work)
+        await db.use_plugin(schedule)
+        await schedule.run_now("bad")
+
+        async def is_told() -> bool:
+            return any(run.error for run in await schedule.history("bad"))
+
+        await until(is_told)
+        assert [run.error for run in await schedule.history("bad")] == [text]
+
+
+@ERRORS
+async def test_of_a_callback(error: Exception, text: str) -> None:
+    async def callback(expired: Expired) -> None:
+        raise error
+
+    caller = Caller(callback, timeout=60.0, threads=1)
+    now = datetime.fromtimestamp(0, UTC)
+    given = Expired(resource="r", id="x", data={}, version=1, expired_at=now, created_at="", token=1, attempt=1)
+    assert await caller.call(given) == text
+    caller.close()
