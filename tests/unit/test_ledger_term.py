@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -38,6 +39,80 @@ class TestFolding:
         assert tick.entry.folded == {"p": [1]}
         assert await ledger.inbox() == []
         assert ledger.clerk.committed_entries == [tick.entry]
+
+    async def test_a_tick_folds_no_more_bytes_than_it_may_however_much_was_read(self) -> None:
+        """What is decided on them must have room in one entry. Read are also what was early, and answers that took
+        long: all of these may come to be folded at once."""
+        ledger = Ledger(bytes_per_tick=1000)
+        await ledger.lead()
+        text = "x" * 150
+        for number in range(2, 7):
+            await ledger.put("p", number, f"{number}{text}")
+        await ledger.sweep()
+        assert ledger.texts == []
+        await ledger.put("p", 1, f"1{text}")
+        for number in range(3):
+            await ledger.put(f"q{number}", 1, f"q{number}{text}")
+        await ledger.sweep()
+        assert sorted(each.removesuffix(text) for each in ledger.texts) == [
+            "1",
+            "2",
+            "3",
+            "4",
+            "5",
+            "6",
+            "q0",
+            "q1",
+            "q2",
+        ]
+        own = [each.removesuffix(text) for each in ledger.texts if not each.startswith("q")]
+        assert own == ["1", "2", "3", "4", "5", "6"]
+        folded = [sum(map(len, entry.folded.values())) for entry in ledger.clerk.committed_entries]
+        assert max(folded) == 5, "of some 190 bytes each"
+        assert await ledger.inbox() == []
+
+    async def test_one_that_is_larger_than_a_tick_is_folded_alone(self) -> None:
+        ledger = Ledger(bytes_per_tick=100)
+        await ledger.lead()
+        for number in range(3):
+            await ledger.put(f"p{number}", 1, f"{number}" + "x" * 200)
+        await ledger.sweep()
+        assert [sum(map(len, entry.folded.values())) for entry in ledger.clerk.committed_entries] == [1, 1, 1]
+
+    async def test_what_a_tick_had_no_room_for_is_not_early(self) -> None:
+        """Or it would be set aside in the end, as something whose predecessor never comes."""
+        ledger = Ledger(bytes_per_tick=1000)
+        await ledger.lead()
+        for number in range(2, 7):
+            await ledger.put("p", number, f"{number}" + "x" * 150)
+        await ledger.sweep()
+        await ledger.put("p", 1, "1" + "x" * 150)
+        tick = await ledger.term.tick()
+        assert (tick.folded, tick.more) == (5, True)
+        assert not ledger.term._sweep_early
+        tick = await ledger.term.tick()
+        assert (tick.folded, tick.more) == (1, False)
+        assert not ledger.term._early
+
+    async def test_what_a_store_is_slow_to_answer_counts_towards_what_is_asked_for(self) -> None:
+        ledger = Ledger(bytes_per_tick=400)
+        await ledger.lead()
+        for number in range(20):
+            await ledger.put(f"p{number:02}", 1, "x" * 150)
+        held = asyncio.Event()
+
+        async def slow(key: str) -> None:
+            if key.startswith("inbox/"):
+                await held.wait()
+
+        ledger.store.before["get"] = slow
+        for _ in range(2):
+            with contextlib.suppress(StoreError):
+                await ledger.term.tick()
+        assert sum(verb == "get" and key.startswith("inbox/") for verb, key in ledger.store.requests) == 3
+        held.set()
+        await ledger.sweep()
+        assert len(ledger.texts) == 20
 
     async def test_nothing_to_decide_writes_nothing(self, ledger: Ledger) -> None:
         tick = await ledger.term.tick()

@@ -8,8 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure.ledger import Stamp
+from tenure.clock import SYSTEM_CLOCK
+from tenure.entropy import Random
+from tenure.errors import ConfigError
+from tenure.ledger import InboxName, LedgerConfig, LedgerTerm, Place, Stamp
+from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.plugins.queue import image
+from tenure.plugins.queue.clerk import QueueClerk
 from tenure.plugins.queue.records import (
     MAX_SEGMENT_MESSAGES,
     MAX_TICKET_MESSAGES,
@@ -20,7 +25,12 @@ from tenure.plugins.queue.records import (
     Totals,
     Work,
 )
+from tenure.plugins.queue.settings import settings_from
 from tenure.plugins.queue.state import MAX_ARRIVED, QueueMachine
+from tenure.plugins.queue.wire import MAX_MESSAGES_PER_BATCH, encode_batch
+from tenure.store.memory import MemoryStore
+from tests.unit.leases import numbered
+from tests.unit.ledgers import Lease, Time
 
 HUGE = 2**60
 MANY = MAX_SEGMENT_MESSAGES
@@ -90,6 +100,32 @@ def test_the_most_that_can_be_is_taken() -> None:
     runs = [Run(segment, 0, MANY, 0) for segment in segments]
     machine.enact(Work(segments=segments, arrived=runs), STAMP)
     assert machine.ready_count == MAX_ARRIVED
+
+
+def test_a_leader_cannot_bring_more_than_that() -> None:
+    """However small they are: a queue whose inbox held so many would halt, and so would every leader after that."""
+    most = LedgerConfig(bytes_per_tick=MAX_ENTRY_BYTES // 4).bytes_per_tick
+    batch = encode_batch(Place(0), [b""] * MAX_MESSAGES_PER_BATCH)
+    assert most / (len(batch) / MAX_MESSAGES_PER_BATCH) <= MAX_ARRIVED
+    with pytest.raises(ConfigError):
+        LedgerConfig(bytes_per_tick=most + 1)
+
+
+async def test_four_million_empty_messages_that_nobody_has_read_yet_are_taken() -> None:
+    store = MemoryStore()
+    batches, each = 49, 86_000
+    for number in range(1, batches + 1):
+        body = encode_batch(Place(number - 1), [b""] * each)
+        await store.create(InboxName(0, "p", number).key, body)
+    clerk = QueueClerk(store, settings_from({}), epoch=1, tag="t", clock=SYSTEM_CLOCK, random=Random(1))
+    term = LedgerTerm(
+        store, Lease(1), clerk, config=LedgerConfig(), clock=SYSTEM_CLOCK, draw_id=numbered("w"), now=Time().now
+    )
+    await term.begin()
+    while (await term.tick()).more:
+        pass
+    await term.aclose()
+    assert clerk.machine.ready_count == batches * each
 
 
 def test_what_is_settled_costs_no_more_than_is_remembered() -> None:

@@ -124,6 +124,13 @@ class Clerk(Protocol):
         ...
 
 
+class _Reading(msgspec.Struct, frozen=True):
+    """An object of the inbox that was asked for."""
+
+    size: int
+    task: asyncio.Task[tuple[Letter, bytes] | StoreError | None]
+
+
 class _Gathered(msgspec.Struct):
     items: list[Item]
     rejected: list[tuple[InboxName, Rejection]]
@@ -195,7 +202,7 @@ class LedgerTerm:
         self._kept: dict[InboxName, tuple[Letter, bytes]] = {}
         """Read, and early: it need not be read again. Bounded by `bytes_per_tick`."""
         self._kept_bytes = 0
-        self._reading: dict[InboxName, asyncio.Task[tuple[Letter, bytes] | StoreError | None]] = {}
+        self._reading: dict[InboxName, _Reading] = {}
         self._sweep_unread: set[str] = set()
         """Producers of whom something was found in this sweep, and not read, or not kept ..."""
         self._sweep_held: set[str] = set()
@@ -296,7 +303,7 @@ class LedgerTerm:
 
     async def aclose(self) -> None:
         """Let go of what runs beside. Nothing is lost: the next leader does it."""
-        tasks: list[asyncio.Task[Any]] = [*self._reading.values()]
+        tasks: list[asyncio.Task[Any]] = [reading.task for reading in self._reading.values()]
         tasks += [task for task in (self._deleting, self._archiving) if task is not None]
         for task in tasks:
             task.cancel()
@@ -325,7 +332,7 @@ class LedgerTerm:
         gathered = _Gathered([], [], [], [], 0, 0, {})
         chosen: list[Letter] = []
         read: list[tuple[Letter, bytes]] = []
-        room = self._config.bytes_per_tick
+        room = self._config.bytes_per_tick - sum(reading.size for reading in self._reading.values())
         for name, letter in list(self._pending.items()):
             self._sweep_present.add(name.uid)
             if name.key in self._clearing or name in self._reading:
@@ -343,7 +350,7 @@ class LedgerTerm:
             elif name in self._kept:
                 read.append(self._kept[name])
                 del self._pending[name]
-            elif room > 0 or not chosen:
+            elif room > 0 or not (chosen or self._reading):
                 chosen.append(letter)
                 room -= letter.size
                 del self._pending[name]
@@ -383,17 +390,17 @@ class LedgerTerm:
         """What can be had soon. One answer that takes long does not keep the others waiting: it is for a later tick."""
         spawn = asyncio.get_running_loop().create_task
         for letter in letters:
-            self._reading[letter.name] = spawn(self._fetch(letter))
-        tasks = list(self._reading.values())
+            self._reading[letter.name] = _Reading(letter.size, spawn(self._fetch(letter)))
+        tasks = [reading.task for reading in self._reading.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=_PATIENCE)
             if not any(task.done() for task in tasks):
                 await asyncio.wait(tasks, timeout=4 * _PATIENCE, return_when=asyncio.FIRST_COMPLETED)
         found, errors = [], []
-        for name, task in list(self._reading.items()):
-            if task.done():
+        for name, reading in list(self._reading.items()):
+            if reading.task.done():
                 del self._reading[name]
-                answer = task.result()
+                answer = reading.task.result()
                 if isinstance(answer, tuple):
                     found.append(answer)
                 elif answer is not None:
@@ -421,7 +428,8 @@ class LedgerTerm:
             return letter, stored.body
 
     def _judge(self, read: list[tuple[Letter, bytes]], gathered: _Gathered, now_ms: int) -> None:
-        """Sort out what is folded now: by age, but never before what its producer knew to be durable."""
+        """Sort out what is folded now: by age, but never before what its producer knew to be durable. However much was
+        read, of a tick's bytes only so many are folded that what is decided on them has room in one entry."""
         draft = _Draft(self.state.producers)
         waiting: list[_Opened] = []
         for letter, body in sorted(read, key=lambda each: (each[0].modified_ms, each[0].name)):
@@ -443,14 +451,21 @@ class LedgerTerm:
         for name, _ in gathered.rejected:
             draft.fold(name, ())
         progress = True
+        room = self._config.bytes_per_tick
         while waiting and progress:
             progress, put_off = False, []
-            for opened in waiting:
+            for number, opened in enumerate(waiting):
                 name = opened.item.name
                 place = opened.place
                 item = opened.item
                 verdict = draft.judge(name, place.after, item.skipped, place.ahead)
-                if verdict is Verdict.EARLY and name.uid not in gathered.resumed and self._was_forgotten(name):
+                is_resumed = verdict is Verdict.EARLY and name.uid not in gathered.resumed and self._was_forgotten(name)
+                if (verdict is Verdict.FOLD or is_resumed) and gathered.items and len(item.body) > room:
+                    # What is left may be early, or seem so only because this is not folded now: the next tick sees.
+                    self._defer([*put_off, *waiting[number:]])
+                    put_off, progress = [], False
+                    break
+                if is_resumed:
                     draft.resume(name.uid, place.after)
                     gathered.resumed[name.uid] = place.after
                     # What it knew to be durable ahead of others was folded as well, or it would be in the inbox.
@@ -459,6 +474,7 @@ class LedgerTerm:
                 if verdict is Verdict.FOLD:
                     draft.fold(name, item.skipped)
                     gathered.items.append(item)
+                    room -= len(item.body)
                     progress = True
                 elif verdict is Verdict.EARLY:
                     put_off.append(opened)
@@ -480,6 +496,12 @@ class LedgerTerm:
             self._drop(item.name)
         for name, _ in gathered.rejected:
             self._drop(name)
+
+    def _defer(self, put_off: Sequence[_Opened]) -> None:
+        for opened in put_off:
+            item = opened.item
+            self._pending[item.name] = Letter(item.name, len(item.body), item.modified_ms)
+            self._keep(item)
 
     def _keep(self, item: Item) -> None:
         size = len(item.body)
