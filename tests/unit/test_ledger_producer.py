@@ -357,7 +357,7 @@ class TestAnswers:
         part = "x" * (MAX_INBOX_BYTES // 3)
         await asyncio.gather(*(producer.submit(f"{n}{part}", 1) for n in range(5)))
         assert producer._waiting_bytes == 0
-        await ledger.tick(2)
+        await ledger.sweep()
         assert sorted(text[0] for text in ledger.texts) == ["0", "1", "2", "3", "4"]
 
     async def test_what_cannot_be_composed_is_told_and_harms_nothing_else(self, ledger: Ledger) -> None:

@@ -109,7 +109,7 @@ class TestFolding:
         for _ in range(2):
             with contextlib.suppress(StoreError):
                 await ledger.term.tick()
-        assert sum(verb == "get" and key.startswith("inbox/") for verb, key in ledger.store.requests) == 3
+        assert sum(verb == "get" and key.startswith("inbox/") for verb, key in ledger.store.requests) == 2
         held.set()
         await ledger.sweep()
         assert len(ledger.texts) == 20

@@ -350,7 +350,7 @@ class LedgerTerm:
             elif name in self._kept:
                 read.append(self._kept[name])
                 del self._pending[name]
-            elif room > 0 or not (chosen or self._reading):
+            elif letter.size <= room or not (chosen or self._reading):
                 chosen.append(letter)
                 room -= letter.size
                 del self._pending[name]
@@ -452,6 +452,7 @@ class LedgerTerm:
             draft.fold(name, ())
         progress = True
         room = self._config.bytes_per_tick
+        put_off: list[_Opened]
         while waiting and progress:
             progress, put_off = False, []
             for number, opened in enumerate(waiting):
