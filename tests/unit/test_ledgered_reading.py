@@ -9,13 +9,15 @@ import pytest
 
 from tenure.election.records import encode
 from tenure.errors import LedgerDamaged, StoreUnavailable
-from tenure.ledger import LedgerConfig, LedgerState, LogEntry
+from tenure.ledger import LedgerConfig, LedgerState, LogEntry, agreed_ledger, ledger_of_onlooker
+from tenure.ledger.agreed import LEDGER, Trust
 from tenure.ledger.layout import log_key
 from tenure.ledger.log import log_end
 from tenure.plugins.ledgered import Following, LedgerView, look_up
 from tenure.plugins.ledgered import view as view_module
 from tenure.store import NotModified, Stored, Version
 from tenure.store.memory import MemoryStore
+from tests.unit.leases import numbered
 from tests.unit.ledgers import QUICK, Ledger, Notes, Time, settle_tasks
 
 
@@ -56,6 +58,14 @@ class Growing(MemoryStore):
         if self.failures:
             self.failures -= 1
             raise StoreUnavailable("out of order")
+
+
+USUAL = LedgerConfig()
+
+
+async def _agreed(store: MemoryStore, *, reads: bool, config: LedgerConfig = USUAL) -> LedgerConfig:
+    """`reads=False`: of who only sends."""
+    return await agreed_ledger(store, config, is_given=False, reads=reads, what="a log", draw_id=numbered("w"))
 
 
 def _view(store: Growing, config: LedgerConfig = QUICK) -> LedgerView:
@@ -213,14 +223,14 @@ async def test_an_entry_that_is_known_to_be_there_and_is_not_was_trimmed() -> No
 
 
 class Listener:
-    def __init__(self, store: Growing, *, gap_failures: int = 0) -> None:
+    def __init__(self, store: Growing, *, gap_failures: int = 0, ledger: LedgerConfig = QUICK) -> None:
         self.heard: list[int] = []
         self.gaps = 0
         self.ends = 0
         self._gap_failures = gap_failures
         self.following = Following(
             store,
-            ledger=QUICK,
+            ledger=ledger,
             clock=store.time,
             on_entry=lambda entry: self.heard.append(entry.seq),
             on_end=self._end,
@@ -260,6 +270,59 @@ async def test_from_joining_on_every_entry_is_heard_once() -> None:
     await asyncio.sleep(0)
     assert listener.heard == [4, 5, 6, 7, 8]
     await listener.following.aclose()
+
+
+@pytest.mark.parametrize("is_said", [True, False], ids=["said later", "never said"])
+async def test_one_that_began_before_anybody_leads_hears_all(is_said: bool) -> None:
+    """Only who may lead says how long entries are kept, and that may be later: a slow store must not make who was
+    first distrust the log, and begin anew at its end again and again."""
+    store = Growing(Time())
+    listener = Listener(store, ledger=await _agreed(store, reads=False))
+    store.seconds = 0.3
+    await listener.following.join()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    if is_said:  # an older tenure says nothing
+        await _agreed(store, reads=True)
+    for number in range(1, 6):
+        store.time.seconds += 0.4
+        await store.grow(1)
+        await listener.until(lambda number=number: number in listener.heard)
+    assert listener.heard == [1, 2, 3, 4, 5]
+    assert listener.gaps == 0
+    await listener.following.aclose()
+
+
+async def test_who_is_told_later_believes_no_longer_than_that() -> None:
+    store = Growing(Time())
+    trust = Trust(store, await _agreed(store, reads=False))
+    assert await trust.holds(100.0), "nobody has led"
+    await _agreed(store, reads=True, config=QUICK)
+    assert await trust.holds(QUICK.trusted_for - 0.01)
+    assert not await trust.holds(QUICK.trusted_for)
+    store.gets = 0
+    assert not await trust.holds(QUICK.trusted_for)
+    assert store.gets == 0, "it is known now"
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"tenure":"ledger","writeId":"w","schemaVersion":99}'])
+async def test_what_cannot_be_known_is_not_relied_upon(body: bytes) -> None:
+    store = Growing(Time())
+    trust = Trust(store, await _agreed(store, reads=False))
+    await store.put(LEDGER, body)
+    assert not await trust.holds(1.0)
+
+
+async def test_a_view_that_began_before_anybody_leads_reads_on() -> None:
+    store = Growing(Time())
+    view = _view(store, await ledger_of_onlooker(store))
+    state = await view.refresh()
+    await _agreed(store, reads=True)
+    for number in range(1, 4):
+        store.time.seconds += 5.0
+        await store.grow(1)
+        assert await view.refresh() is state
+        assert state.seq == number
 
 
 async def test_it_reads_for_as_long_as_anybody_waits() -> None:

@@ -227,6 +227,13 @@ class TestCleanup:
             with pytest.raises(TimeoutError, match="no leader has cleaned up 'things' within 3 s"):
                 rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=3.0), within=10.0)
 
+    def test_if_nobody_leads_and_the_log_is_too_slow_to_be_believed(self) -> None:
+        with Rig(ttl=20.0) as rig:
+            writer = rig.node("writer")
+            writer.ttl._ledger = msgspec.structs.replace(writer.ttl._ledger, trim_delay=0.001)
+            with pytest.raises(TimeoutError, match="no leader has cleaned up 'things' within 3 s"):
+                rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=3.0), within=10.0)
+
     def test_a_dry_run_changes_nothing(self) -> None:
         with Rig(ttl=20.0, on_expire="archive", archive="old") as rig:
             writer = rig.node("writer")

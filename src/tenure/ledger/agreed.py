@@ -6,6 +6,7 @@ set aside that its callers count as written.
 
 A leader trims the log after `trim_delay`, and who reads along believes what it finds for as long (L-4). One that
 believed in a longer time than the leader would take a ghost for an entry, and a log that was trimmed for one that ends.
+Who only sends may be there before anybody who reads: then it is said later, and before anybody leads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from tenure.store import Rejected, Store, Stored, Unknown
 LEDGER = "ledger.json"
 _TRIES = 3
 _UNTOLD = 0.1
-"""Seconds."""
+"""Seconds. Too short for a pause between two looks: whoever believes for so long looks up what is told by then."""
+_USUAL = LedgerConfig()
+"""By which older leaders went, who said nothing."""
 
 R = TypeVar("R", bound=Record)
 
@@ -73,6 +76,29 @@ async def ledger_of_onlooker(store: Store) -> LedgerConfig:
 def _trimmed_after(config: LedgerConfig, agreed: AgreedLedger | None) -> LedgerConfig:
     told = agreed.trim_delay_ms if agreed is not None else None
     return msgspec.structs.replace(config, trim_delay=_UNTOLD if told is None else told / 1000)
+
+
+class Trust:
+    """For how long it is believed what was read of a log (L-4)."""
+
+    def __init__(self, store: Store, config: LedgerConfig) -> None:
+        self._store = store
+        self._config = config
+
+    async def holds(self, elapsed: float) -> bool:
+        """`elapsed`: from the sending of the poll that last found nothing until something was read, which was before
+        this call. Raises `StoreError` if it cannot be known."""
+        if elapsed < self._config.trusted_for:
+            return True
+        if self._config.trim_delay != _UNTOLD:
+            return False
+        try:
+            found = await read_agreed(self._store, LEDGER, AgreedLedger, "the ledger")
+        except (Damaged, SchemaTooNew, BodyTooLarge):
+            return False
+        self._config = _trimmed_after(self._config, found[0] if found is not None else None)
+        # Still untold: nobody has begun to lead who would have said it, nor trimmed anything.
+        return elapsed < (_USUAL if self._config.trim_delay == _UNTOLD else self._config).trusted_for
 
 
 async def _with_trim_delay(store: Store, trim_delay_ms: int, what: str, draw_id: NewId) -> AgreedLedger:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 
 from tenure.clock import Clock, Reading
+from tenure.ledger.agreed import Trust
 from tenure.ledger.config import LedgerConfig
 from tenure.ledger.log import log_end, read_entry
 from tenure.ledger.records import LogEntry
@@ -28,7 +29,7 @@ class Tail:
 
     def __init__(self, store: Store, *, config: LedgerConfig, clock: Clock) -> None:
         self._store = store
-        self._config = config
+        self._trust = Trust(store, config)
         self._clock = clock
         self.position = 0
         """The number of the next entry; 0 before `start`."""
@@ -50,11 +51,12 @@ class Tail:
         assert self.absent_since is not None, "start() first"
         sent, position = self._clock.read(), self.position
         entry = await read_entry(self._store, position)
+        is_believed = await self._trust.holds(self._clock.read().leader_elapsed(self.absent_since))
         if self.position != position:
             if entry is None:
                 self.absent_since = sent  # those after it were not there either
             return None
-        if self._clock.read().leader_elapsed(self.absent_since) >= self._config.trusted_for:
+        if not is_believed:
             return Resync.LOST  # what is there may be a ghost, and what is not there may have been trimmed
         if entry is None:
             self.absent_since = sent

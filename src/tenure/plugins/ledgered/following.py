@@ -91,8 +91,7 @@ class Following:
                 if found is Resync.LOST:
                     await tail.start()
                     is_gap = True  # until it is learned what was missed
-                    continue
-                if isinstance(found, LogEntry):
+                elif found is not None:
                     self.heard(found)
                     pause = _FIRST_PAUSE
                     continue

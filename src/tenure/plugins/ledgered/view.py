@@ -9,6 +9,7 @@ from typing import cast
 
 from tenure.clock import Clock, Reading
 from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Machine, Tail
+from tenure.ledger.agreed import Trust
 from tenure.ledger.log import log_end, read_entry
 from tenure.ledger.together import all_of
 from tenure.plugins.ledgered.looking import look_up
@@ -25,6 +26,7 @@ class LedgerView:
         self._store = store
         self._machine = machine
         self._config = config
+        self._trust = Trust(store, config)
         self._clock = clock
         self._state: LedgerState | None = None
         self._tail = Tail(store, config=config, clock=clock)
@@ -70,7 +72,7 @@ class LedgerView:
         tail, sent = self._tail, self._clock.read()
         entries = await all_of(read_entry(self._store, tail.position + number) for number in range(count))
         assert tail.absent_since is not None
-        if self._clock.read().leader_elapsed(tail.absent_since) >= self._config.trusted_for:
+        if not await self._trust.holds(self._clock.read().leader_elapsed(tail.absent_since)):
             return None
         found = list(takewhile(lambda entry: entry is not None, entries))
         if len(found) < count:

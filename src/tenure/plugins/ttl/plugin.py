@@ -188,12 +188,14 @@ class TTLPlugin(LedgerPlugin):
         await self._sending().submit(Request(CLEANUP, request, self._attached().worker_id[:256]), 200)
         while True:
             entry = await tail.poll()
-            if isinstance(entry, Resync) or (entry is None and clock.read().leader_elapsed(began) >= patience):
+            is_over = entry in (None, Resync.LOST) and clock.read().leader_elapsed(began) >= patience
+            if is_over or entry is Resync.LOST:
                 if (found := await self._cleanup_of(request)) is not None:
                     return found
-                if entry is None:
+                if is_over:
                     raise TimeoutError(f"no leader has cleaned up {self.resource!r} within {patience:g} s")
                 await tail.start()
+                await clock.sleep(_POLL)
             elif entry is None:
                 await clock.sleep(_POLL)
             elif tail.took(entry) and (work := entry.decided_as(decode_work)) is not None:
