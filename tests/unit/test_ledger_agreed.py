@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +126,23 @@ class TestHowLongEntriesAreKept:
         async with Database("memory://") as db:
             with pytest.raises(ConfigError, match=r"trim_delay of the queue 'jobs' is 8 s, and the lease 15 s"):
                 await db.use_plugin(S3QueuePlugin("jobs", ledger=self.QUICK))
+
+    async def test_what_was_refused_is_not_what_the_others_are_held_to(self) -> None:
+        async with Database("memory://") as db:
+            with pytest.raises(ConfigError, match=r"give ledger=LedgerConfig\(trim_delay=30\)"):
+                await db.use_plugin(S3QueuePlugin("jobs", ledger=self.QUICK))
+            as_told = await db.use_plugin(S3QueuePlugin("jobs", ledger=LedgerConfig(trim_delay=30)))
+            assert as_told._ledger.trim_delay == 30.0
+
+    async def test_one_with_a_short_lease_may_be_the_first(self, tmp_path: Path) -> None:
+        """Leases may differ within a namespace, up to its longest one."""
+        leases = {"founder": 100.0, "short": 3.0, "long": 100.0}
+        async with contextlib.AsyncExitStack() as stack:
+            dbs = {
+                name: await stack.enter_async_context(Database(f"file://{tmp_path}", worker_id=name)) for name in leases
+            }
+            configs = {name: CoordinatorConfig.for_lease(lease, startup_jitter_max=0) for name, lease in leases.items()}
+            await (await dbs["founder"].get_global_coordinator(config=configs["founder"])).start()
+            for name in ("short", "long"):
+                queue = await dbs[name].use_plugin(S3QueuePlugin("jobs", config=configs[name]))
+                assert queue._ledger.trim_delay == 800.0

@@ -24,6 +24,7 @@ class Agreement:
 
     def __init__(self, metadata: Metadata, differences: list[tuple[str, str, str]]) -> None:
         self.longest_lease = metadata.longest_lease_ms / 1000
+        self.trim_delay = metadata.trim_delay_ms / 1000
         self.differences = differences
 
 

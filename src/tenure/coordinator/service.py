@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.coordinator.agreement import agree
+from tenure.coordinator.agreement import Agreement, agree
 from tenure.coordinator.breaker import CircuitBreaker, CircuitBreakerStatus
 from tenure.coordinator.cold_start import ColdStartPlan
 from tenure.coordinator.config import DAY, CoordinatorConfig, Hosting, check_config, seconds
@@ -207,6 +207,10 @@ class GlobalCoordinatorService:
         work to do keeps others from doing theirs. A `start()` by the user makes it stay."""
         await self._start(for_subscribers=True)
 
+    async def agreement(self) -> Agreement:
+        """What the namespace was founded with; this founds it, if nobody has. Raises as `start` does."""
+        return await agree(self._scoped(), self.namespace, self.config, self._clock, self._draw_id)
+
     async def _start(self, *, for_subscribers: bool) -> None:
         self._check_process()
         async with self._starting:
@@ -220,7 +224,7 @@ class GlobalCoordinatorService:
                 return
             if self._leaving is not None:
                 await self._leaving.ended()  # a stop() that was given up on: two of us must not live at once
-            agreement = await agree(self._scoped(), self.namespace, self.config, self._clock, self._draw_id)
+            agreement = await self.agreement()
             for field, ours, theirs in agreement.differences:
                 _log.warning("%s is %s here, and %r was founded with %s", field, ours, self.namespace, theirs)
                 self._bus.emit(ConfigDiffers(self.namespace, field, ours, theirs))

@@ -47,8 +47,8 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("trim_delay", "retention", "snapshot_age", "send_timeout", "give_up_after"):
-            if not 0 < getattr(self, name) < 10 * 365 * 86400:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}: give seconds above zero")
+            if not 0.001 <= getattr(self, name) < 10 * 365 * 86400:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}: give seconds, 0.001 to ten years")
         for name in ("snapshot_every", "objects_per_tick", "bytes_per_tick", "gets_at_once", "trims_per_tick"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: give at least 1")

@@ -15,6 +15,7 @@ from tenure.coordinator.given import check_flag, check_instance
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.membership import StampedBeat
 from tenure.coordinator.plugin import CoordinatorPlugin
+from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database.time import StoreTime
 from tenure.database.tracing import UNTRACED, Tracing
 from tenure.errors import ConfigError, TenureError
@@ -104,10 +105,13 @@ class LedgerPlugin(CoordinatorPlugin):
     async def start(self) -> None:
         host = cast(Any, self._attached())
         store = ledger_store(host.store, self.slug, self.name)
+        ledger = self._ledger_given if self._ledger_given is not None else await self._usual_ledger()
+        if self._takes_part:
+            await self._check_trim_delay(ledger)  # what is written down holds for all, and is hard to take back
         await self.prepare(store)
         self._ledger = await agreed_ledger(
             store,
-            self._ledger_given if self._ledger_given is not None else await self._usual_ledger(),
+            ledger,
             is_given=self._ledger_given is not None,
             reads=self._takes_part,
             what=f"the {self.what} {self.name!r}",
@@ -126,7 +130,7 @@ class LedgerPlugin(CoordinatorPlugin):
             on_durable=self._bell.set,
         )
         if self._takes_part:
-            await self._check_trim_delay()
+            await self._check_trim_delay(self._ledger)
             await super().start()
             self._watching = asyncio.get_running_loop().create_task(self._watch_over())
         await self.began()
@@ -212,11 +216,11 @@ class LedgerPlugin(CoordinatorPlugin):
         config = LedgerConfig()
         if not self._takes_part:
             return config
-        delay = (await self._settings()).trim_delay_seconds
-        return msgspec.structs.replace(config, trim_delay=max(config.trim_delay, delay))
+        agreement = await (await self._settled_coordinator()).agreement()
+        return msgspec.structs.replace(config, trim_delay=max(config.trim_delay, agreement.trim_delay))
 
-    async def _check_trim_delay(self) -> None:
-        lease, delay = (await self._settings()).lease_timeout, self._ledger.trim_delay
+    async def _check_trim_delay(self, ledger: LedgerConfig) -> None:
+        lease, delay = (await self._settled_coordinator()).config.lease_timeout, ledger.trim_delay
         if delay < 2 * lease:
             raise ConfigError(
                 f"trim_delay of the {self.what} {self.name!r} is {delay:g} s, and the lease {lease:g} s: the log must "
@@ -224,11 +228,9 @@ class LedgerPlugin(CoordinatorPlugin):
                 "process, or a shorter lease"
             )
 
-    async def _settings(self) -> CoordinatorConfig:
-        """Of the coordinator, which need not have been started yet."""
-        coordinator = await self._attached().get_global_coordinator(self.namespace, config=self._config)
-        config: CoordinatorConfig = coordinator.config
-        return config
+    async def _settled_coordinator(self) -> GlobalCoordinatorService:
+        """It need not have been started yet."""
+        return await self._attached().get_global_coordinator(self.namespace, config=self._config)
 
     def _compare_clocks(self, was_skewed: bool) -> bool:
         """Tell, once, of a wall clock that is far off."""
