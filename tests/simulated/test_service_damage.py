@@ -47,7 +47,9 @@ DAMAGE: dict[str, Damage] = {
 class TestDamage:
     @pytest.mark.req("EL-20", "EF-1")
     @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-    def test_it_is_reported_set_aside_and_rebuilt_above_the_history(self, damage: Damage) -> None:
+    def test_it_is_reported_set_aside_and_rebuilt_above_the_history(
+        self, damage: Damage, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with Fleet() as fleet:
             for name in "abc":
                 fleet.join(name)
@@ -70,6 +72,7 @@ class TestDamage:
             assert [fleet.bucket.body(key) for key in aside] == ([broken] if broken else [])
             living = [node for node in fleet.nodes.values() if node.host.alive]
             assert any(node.named("lease:damaged") for node in living)
+            assert any("rebuilt once nobody has written it for" in each.getMessage() for each in caplog.records)
             fleet.run(120)
             assert fleet.epochs() == [1, 2, 3], "once is enough"
             for node in living:

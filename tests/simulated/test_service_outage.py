@@ -11,8 +11,8 @@ import pytest
 
 from tenure.coordinator.config import CircuitBreakerConfig, ContentionConfig
 from tenure.coordinator.metrics import CoordinatorMetrics
-from tenure.errors import AccessDenied
-from tenure.store import Outcome, Unknown
+from tenure.errors import AccessDenied, StoreUnavailable
+from tenure.store import Outcome, Rejected, Unknown, Version
 from tenure.testing.bucket import SimulatedStore
 from tests.simulated.fleet import QUICK, Fleet, Node
 
@@ -374,6 +374,41 @@ class TestAStoreThatIsReadAndTakesNoWrites:
             assert len(stuck) <= 2, "each says it once"
             if membership:
                 assert leader.named("circuitBreaker:open")
+
+    def test_who_loses_a_race_and_is_not_told_so_has_no_trouble_with_the_store(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Some servers answer the losers with 409 or 500: reading back says that another has won."""
+        replace = SimulatedStore.replace
+
+        async def unsure(self: SimulatedStore, key: str, body: bytes, expected: Version) -> Outcome:
+            outcome = await replace(self, key, body, expected)
+            return Unknown(StoreUnavailable("500")) if isinstance(outcome, Rejected) else outcome
+
+        monkeypatch.setattr(SimulatedStore, "replace", unsure)
+        with Fleet(config=QUICK.replace(takeover_delay=0.0, membership=False)) as fleet:
+            nodes = [fleet.join(name) for name in "abcdef"]
+            for number in range(5):
+                fleet.lead().host.crash()
+                fleet.run(5 * QUICK.lease_timeout)
+                nodes.append(fleet.join(f"x{number}"))
+            lost = [node for node in nodes if node.service.get_metrics().last_error == "500"]
+            assert not [record for record in caplog.records if "cannot take the lease" in record.getMessage()]
+            assert not lost
+
+    def test_a_trouble_that_comes_again_is_told_again(self, caplog: pytest.LogCaptureFixture) -> None:
+        with Fleet() as fleet:
+            fleet.join("a")
+            fleet.join("b")
+            fleet.lead()
+            told = []
+            for _ in range(2):
+                with pytest.MonkeyPatch.context() as patch:
+                    self.deny(patch)
+                    fleet.run(5 * QUICK.lease_timeout)
+                told.append(sum("cannot take the lease" in record.getMessage() for record in caplog.records))
+                fleet.lead()
+            assert 0 < told[0] < told[1]
 
     def test_it_goes_on_when_writes_are_taken_again(self) -> None:
         with Fleet() as fleet, pytest.MonkeyPatch.context() as patch:

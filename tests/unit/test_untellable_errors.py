@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
+import msgspec
 import pytest
 
 from tenure import Database, Message, S3QueuePlugin, SchedulerPlugin, every
@@ -95,3 +97,48 @@ async def test_of_a_callback(error: Exception, text: str) -> None:
     given = Expired(resource="r", id="x", data={}, version=1, expired_at=now, created_at="", token=1, attempt=1)
     assert await caller.call(given) == text
     caller.close()
+
+
+class Checked(msgspec.Struct):
+    """A schema is users' code as well."""
+
+    name: str
+    error: ClassVar[Exception]
+
+    def __post_init__(self) -> None:
+        if self.name == "bad":
+            raise self.error
+
+
+class Unnamed(KeyError):
+    def __str__(self) -> str:
+        return "caf\udce9"
+
+
+class Wordless(OSError):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [Unnamed(), Wordless()], ids=["nameless", "silent"])
+async def test_of_a_schema(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checked, "error", error, raising=False)
+    handled = []
+
+    async def handler(message: Message) -> None:
+        handled.append(message.body.name)
+
+    async with Database(f"file://{tmp_path}") as db:
+        queue = S3QueuePlugin("jobs", config=QUICK, schema=Checked, visibility_timeout=30)
+        queue.on_message(handler, concurrency=1)
+        await db.use_plugin(queue)
+        await queue.enqueue_many([{"name": "good"}, {"name": "bad"}, {"name": "fine"}])
+
+        async def all_are_decided() -> bool:
+            stats = await queue.stats()
+            return (stats.done, stats.dead) == (2, 1)
+
+        await until(all_are_decided)
+        (letter,) = await queue.dead_letters()
+        assert letter.history[-1]["error"].startswith("its body cannot be read: ")
+        assert sorted(handled) == ["fine", "good"]

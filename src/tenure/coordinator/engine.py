@@ -63,6 +63,7 @@ from tenure.election.decide import (
     Wait,
     Watch,
     decide,
+    opening,
     turn_delay,
 )
 from tenure.election.holding import Holding
@@ -891,6 +892,7 @@ class Engine:
             who = "nobody" if leader is None else repr(leader)  # from the bucket: it may hold a line of its own
             _log.info("%s leads %r, as seen here, epoch %d", who, self._namespace, epoch, extra=facts)
         self._bus.emit(LeaderChanged(self._namespace, previous, leader, epoch))
+        self._told_cannot_stand = None  # if it happens after this, it is news
         self._signal()
         if leader is None:
             return
@@ -906,7 +908,9 @@ class Engine:
             return
         self._reported_damage = mark
         facts = self._facts("lease-damaged", reason=reason)
-        _log.warning("the lease of %r is damaged: %s", self._namespace, reason, extra=facts)
+        wait = opening(self.rules, sight, self._who.uid, self._who.worker_id) if sight is not None else None
+        then = "" if wait is None else f"; it is rebuilt once nobody has written it for {wait.after:.0f} s"
+        _log.warning("the lease of %r is damaged: %s%s", self._namespace, reason, then, extra=facts)
         self._bus.emit(LeaseDamaged(self._namespace, reason))
 
     def _cannot_stand(self, error: StoreError) -> None:

@@ -162,6 +162,7 @@ class LeaseDesk:
         """Try to take the lease in sight. `None`: we did not get it, or cannot know. Raises `StoreError`."""
         sight = self.sight
         assert sight is not None
+        self.trouble = None  # whatever an earlier write met
         epoch = action.epoch
         if action.after_damage:
             above = await self.rebuild(sight)
@@ -178,7 +179,8 @@ class LeaseDesk:
         if isinstance(outcome, Applied):
             self._hold(state, outcome.version)
             return Grant(state, sent, over, action.after_damage)
-        await self.read()
+        if (await self.read()).version != sight.version:
+            self.trouble = None  # a write was taken: another's, to which ours lost, or ours
         return self._won(over, action.after_damage)
 
     async def _is_news(self, sight: Sight, epoch: int) -> bool:

@@ -429,7 +429,8 @@ class QueueWorker:
                 try:
                     body = self._decode(body)
                 except Exception as error:
-                    self._fail(hand, name, index, f"its body cannot be read: {error}", final=True)
+                    why = text_of(error, MAX_ERROR_CHARACTERS, name=False)  # a schema is users' code
+                    self._fail(hand, name, index, f"its body cannot be read: {why}", final=True)
                     index += 1
                     continue
             message = Message(_id(held), body, attempt, options.headers, key, held.modified_ms, hand, name, index)
