@@ -177,15 +177,16 @@ def test_a_new_store_is_itself_made_durable(tmp_path: Path) -> None:
     assert ("sync_folder", str(tmp_path / "new")) in disk.calls
 
 
-async def test_a_doomed_write_touches_nothing(tmp_path: Path) -> None:
+async def test_a_doomed_write_writes_nothing(tmp_path: Path) -> None:
     disk = RecordingDisk(tmp_path)
     store = DirectoryStore(tmp_path, disk=disk)
     await store.put("k", b"1")
     disk.calls.clear()
-    assert await store.create("k", b"2") == Rejected()
     assert await store.replace("k", b"2", Version("0")) == Rejected()
     assert await store.replace("missing", b"2", Version("0")) == Rejected()
     assert disk.calls == []
+    assert await store.create("k", b"2") == Rejected()
+    assert disk.calls == [("sync_folder", ".")]
 
 
 @pytest.mark.parametrize("verb", ["create", "replace", "put"])

@@ -47,6 +47,10 @@ class Disk:
             raise
         return Folder(descriptor, place.path)
 
+    def identity(self, folder: Folder) -> tuple[int, int]:
+        status = os.fstat(folder.descriptor)
+        return status.st_dev, status.st_ino
+
     def open_file(self, place: Place) -> tuple[int, os.stat_result]:
         """Open a plain file for reading. Raises `StoreUnfit` for anything else."""
         return self._open_plain(place, os.O_RDONLY)

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tenure.errors import StoreUnfit
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder
 from tenure.store.directory.layout import fold, segment_of
+from tenure.store.directory.owed import Owed
 from tenure.store.directory.tree import Missing, Tree
 from tenure.store.keys import MAX_KEY_BYTES, MAX_SEGMENT_BYTES
 from tenure.store.outcome import Entry, Version
@@ -30,9 +32,10 @@ class Listing:
     No folder stays open while the caller is busy with what it was given, however deep this has gone.
     """
 
-    def __init__(self, root: Path, disk: Disk) -> None:
+    def __init__(self, root: Path, disk: Disk, owed: Owed) -> None:
         self._root = root
         self._disk = disk
+        self._owed = owed
 
     def entries(self, names: tuple[str, ...], prefix: str, after: str) -> Iterator[Entry]:
         """What lies in a folder and below. So many names are held at a time; for more, the folder is read again."""
@@ -65,6 +68,7 @@ class Listing:
     def _open(self, names: tuple[str, ...]) -> Iterator[Folder]:
         with Tree(self._root, self._disk) as tree, tree.open(names) as folder:
             yield folder
+            self._owed.pay(names, partial(self._disk.sync_folder, folder))
 
 
 def version_of(modified_ns: int) -> Version:
