@@ -12,6 +12,8 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tenure.store.directory.folder import Folder, Place, stranger
@@ -103,6 +105,14 @@ class Disk:
 
     def names(self, folder: Folder) -> list[str]:
         return os.listdir(folder.descriptor)  # noqa: PTH208
+
+    def scan(self, folder: Folder) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        """The names in a folder, one by one, however many there are."""
+        return os.scandir(folder.descriptor)
+
+    def changed_ns(self, folder: Folder) -> int:
+        """When a name in a folder was last made, removed or renamed: not what is written into the files."""
+        return os.fstat(folder.descriptor).st_ctime_ns
 
     def write_new(self, place: Place, body: bytes) -> int:
         """Write a file that must not exist, and leave it open."""

@@ -132,7 +132,7 @@ class DirectoryStore:
         self._guard.check()
         check_prefix(prefix)
         check_after(after)
-        rows = Listing(self._root, self._disk, self._owed).entries(folders_of(prefix), prefix, after or "")
+        rows = Listing(self._root, self._disk, self._owed, self._clock).entries(folders_of(prefix), prefix, after or "")
         patience = self._timeout * _LISTING_PATIENCE
         while page := await self._run("list", prefix, lambda: list(islice(rows, PAGE)), patience):
             for entry in page:
