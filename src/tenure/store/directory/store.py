@@ -68,6 +68,9 @@ _LISTING_PATIENCE = 12
 _RESTARTS = 20
 """How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
 
+_NO_THREAD = "new thread"
+"""In what Python says when the system gives it no more threads. A pool that is shut down raises the same exception."""
+
 
 class _Temporary(msgspec.Struct):
     """A body that is on the disk, under a name of its own."""
@@ -468,18 +471,25 @@ class DirectoryStore:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         job = _Job(work, changes)
-        queued = self._threads.submit(job.run, loop, answer)
         alarm = loop.call_later(timeout, _give_up, answer)
+        why = "the disk did not answer"
         try:
+            try:
+                self._threads.submit(job.run, loop, answer)
+            except RuntimeError as error:
+                if _NO_THREAD not in str(error):
+                    raise
+                # By then it is queued already: a thread that is there does it when it comes free.
+                why = "no thread can be started, and none came free"
             return await answer
         except _GaveUp:
-            raise StoreUnavailable(f"{verb} {key!r}: the disk did not answer within {timeout:g} s") from None
+            raise StoreUnavailable(f"{verb} {key!r}: {why} within {timeout:g} s") from None
         except (OSError, TimeoutError) as error:
             raise self._trouble(f"{verb} {key!r}", error) from error
         finally:
             alarm.cancel()
             # Unless it has begun, it never shall: nobody waits for it any longer.
-            if not queued.cancel() and changes and not job.is_over:
+            if not job.withdraw() and changes and not job.is_over:
                 self._owed.leave(job)
 
     def _trouble(self, what: str, error: OSError) -> StoreError:
@@ -501,18 +511,30 @@ class _GaveUp(Exception):
 
 
 class _Job(Generic[T]):
-    """Work for a thread."""
+    """Work for a thread, unless it is withdrawn before that has begun."""
 
     def __init__(self, work: Callable[[], T], folders: Collection[Names]) -> None:
-        self._work = work
+        self._work = [work]
+        """Taken out by whoever comes first: the thread, or who withdraws it."""
         self.folders = folders
         self.is_over = False
+
+    def withdraw(self) -> bool:
+        """False: it has begun."""
+        with contextlib.suppress(IndexError):
+            self._work.pop()
+            return True
+        return False
 
     def run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
         """In a thread: do it, and have the loop hear of it, in one step of it and without a future between (a third of
         the CPU of a read went into those)."""
         try:
-            told = partial(_settle, answer, self._work())
+            work = self._work.pop()
+        except IndexError:
+            return
+        try:
+            told = partial(_settle, answer, work())
         except BaseException as error:
             told = partial(_settle, answer, error=error)
         self.is_over = True
