@@ -285,6 +285,26 @@ async def test_an_error_while_deleting(tmp_path: Path) -> None:
         await store.delete("k")
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_full_disk_keeps_nobody_from_deleting(number: int, tmp_path: Path) -> None:
+    class FullDisk(Disk):
+        """Takes no new file, a lock's neither."""
+
+        def open_lock(self, place: Place) -> int:
+            if self.status(place) is None:
+                raise OSError(number, os.strerror(number))
+            return super().open_lock(place)
+
+    await DirectoryStore(tmp_path).create("folder/k", b"1")  # which takes no lock
+    store = DirectoryStore(tmp_path, disk=FullDisk())
+    await store.delete("folder/k", "folder/missing")
+    assert not (tmp_path / "folder@").exists()
+    outcome = await store.create("k", b"1")
+    assert isinstance(outcome, Applied)
+    outcome = await store.replace("k", b"2", outcome.version)
+    assert isinstance(outcome, Unknown)  # nothing is replaced without the lock
+
+
 # Versions.
 
 

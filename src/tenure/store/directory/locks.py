@@ -18,7 +18,7 @@ it is passed by:
   generation, and nothing can be moved into it afterwards.
 
 An unconditional delete unlinks under the lock, which is *not* safe in this way; it need not be, because whoever calls
-it promises that the key is never written again.
+it promises that the key is never written again. So where a full disk has no room for a lock file, it does without.
 
 Each stripe has a floor, a file whose time is that of the newest version that was ever discarded there. It too is
 changed only by a holder's rename of its own temporary file. Once there is one, a create takes the lock and is stamped

@@ -68,6 +68,7 @@ _LISTING_PATIENCE = 12
 _RESTARTS = 20
 """How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_THREAD = "new thread"
 """In what Python says when the system gives it no more threads. A pool that is shut down raises the same exception."""
 
@@ -353,13 +354,24 @@ class DirectoryStore:
         changed = False
         with tree.open(names) as folder:
             for key in keys:
-                with self._locks.hold(tree, stripe_of(key), None), contextlib.suppress(FileNotFoundError):
-                    self._disk.unlink(folder / name_of(key))
+                with contextlib.suppress(FileNotFoundError):
+                    self._unlink(tree, key, folder / name_of(key))
                     changed = True
             # Also if nothing was found: an earlier try may have removed it, and failed before this.
             self._sync_folder(names, folder)
         if changed:
             self._prune(tree, names)
+
+    def _unlink(self, tree: Tree, key: str, target: Place) -> None:
+        try:
+            with self._locks.hold(tree, stripe_of(key), None):
+                self._disk.unlink(target)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            # The lock's file cannot be made, and who wants to make room must be able to. Without the lock a write that
+            # is under way may come after this; but whoever deletes promises that there is none (locks.py).
+            self._disk.unlink(target)
 
     def _prune(self, tree: Tree, names: tuple[str, ...]) -> None:
         """Remove folders that became empty; a write that needs one meanwhile makes it again."""
@@ -496,7 +508,7 @@ class DirectoryStore:
         reason = error.strerror or str(error)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return AccessDenied(f"{what}: {reason}: this user needs to read and write {self._root}")
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in _FULL:
             return StoreUnavailable(f"{what}: {reason}: free some space on the disk of {self._root}")
         if error.errno in (errno.EEXIST, errno.ENOTDIR):
             return StoreUnfit(str(self._root), ["it is not a directory: name one, or a path that does not exist yet"])
