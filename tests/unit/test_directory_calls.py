@@ -290,10 +290,10 @@ async def test_a_full_disk_keeps_nobody_from_deleting(number: int, tmp_path: Pat
     class FullDisk(Disk):
         """Takes no new file, a lock's neither."""
 
-        def open_lock(self, place: Place) -> int:
+        def open_lock(self, place: Place, *, make: bool) -> tuple[int, os.stat_result]:
             if self.status(place) is None:
                 raise OSError(number, os.strerror(number))
-            return super().open_lock(place)
+            return super().open_lock(place, make=make)
 
     await DirectoryStore(tmp_path).create("folder/k", b"1")  # which takes no lock
     store = DirectoryStore(tmp_path, disk=FullDisk())

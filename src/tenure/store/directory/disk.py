@@ -57,9 +57,9 @@ class Disk:
         """Open a plain file for reading. Raises `StoreUnfit` for anything else."""
         return self._open_plain(place, os.O_RDONLY)
 
-    def open_lock(self, place: Place) -> int:
-        """Open a file to be locked, made if it is missing. Raises `StoreUnfit` for anything else that has its name."""
-        return self._open_plain(place, os.O_RDWR | os.O_CREAT)[0]
+    def open_lock(self, place: Place, *, make: bool) -> tuple[int, os.stat_result]:
+        """Open a file to be locked. Raises `StoreUnfit` for anything else that has its name."""
+        return self._open_plain(place, os.O_RDWR | (os.O_CREAT if make else 0))
 
     def open_left_over(self, place: Place) -> int | None:
         """Open a temporary file or folder. None: it is neither, so no process of ours is behind it."""
