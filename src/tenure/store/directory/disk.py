@@ -180,10 +180,7 @@ class Disk:
             self.unlink(place)
             return
         for _ in range(_EMPTYINGS):
-            with self.open_folder(place) as folder:
-                for name in self.names(folder):
-                    with contextlib.suppress(FileNotFoundError):
-                        self.unlink(folder / name)
+            # First of all: an empty one can be removed where no descriptor is left to look into it.
             try:
                 self.remove_folder(place)
             except OSError as error:
@@ -191,6 +188,10 @@ class Disk:
                     raise
             else:
                 return
+            with self.open_folder(place) as folder:
+                for name in self.names(folder):
+                    with contextlib.suppress(FileNotFoundError):
+                        self.unlink(folder / name)
         raise OSError(errno.ENOTEMPTY, f"{place.name} is being filled as fast as it is emptied")
 
     def close(self, descriptor: int) -> None:
