@@ -27,6 +27,8 @@ _NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EMLINK})
 """What systems say when asked to open as a folder what is none, or is a link."""
 _NO_FILE = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EOPNOTSUPP, errno.EISDIR})
 """What they say of a link, a socket, a device or a folder that is to be opened as a file."""
+_NO_FULL_SYNC = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY})
+"""What Darwin says of a full sync on a file system that has none."""
 _READ_AT_ONCE = 64 * 1024
 _EMPTYINGS = 5
 
@@ -131,14 +133,11 @@ class Disk:
         os.utime(descriptor, ns=(modified_ns, modified_ns))
 
     def sync_file(self, descriptor: int) -> None:
-        if _FULL_SYNC is not None:
-            fcntl.fcntl(descriptor, _FULL_SYNC)
-        else:
-            os.fsync(descriptor)
+        _sync(descriptor)
 
     def sync_folder(self, folder: Folder) -> None:
         """Make the names in a folder durable: a rename is on the disk only after this."""
-        os.fsync(folder.descriptor)
+        _sync(folder.descriptor)
 
     def rename(self, source: Place, target: Place) -> None:
         """Atomically: readers see the old file or the new one. A folder that was removed takes nothing more."""
@@ -235,3 +234,15 @@ class Disk:
             os.close(descriptor)
             raise stranger(place, status.st_mode)
         return descriptor, status
+
+
+def _sync(descriptor: int) -> None:
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(descriptor, _FULL_SYNC)
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
+        else:
+            return
+    os.fsync(descriptor)
