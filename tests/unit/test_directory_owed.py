@@ -219,6 +219,22 @@ async def test_a_folder_whose_maker_was_killed_is_made_durable_once(tmp_path: Pa
     assert disk.synced == ["b@"]
 
 
+def test_a_root_whose_maker_was_killed_is_made_durable(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    disk = UnsyncedDisk()
+    DirectoryStore(tmp_path / "root", disk=disk)
+    assert disk.synced[0] == tmp_path.name
+
+
+def test_a_root_in_a_folder_that_cannot_be_synced_is_used_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    disk = UnsyncedDisk()
+    disk.failing = {tmp_path.name}  # it is somebody else's
+    DirectoryStore(tmp_path / "root", disk=disk)
+    with pytest.raises(StoreUnavailable):
+        DirectoryStore(tmp_path / "new", disk=disk)
+
+
 async def test_a_folder_that_was_removed_and_made_again_is_another(tmp_path: Path) -> None:
     disk = UnsyncedDisk()
     store, other = DirectoryStore(tmp_path, disk=disk), DirectoryStore(tmp_path)

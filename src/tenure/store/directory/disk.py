@@ -215,10 +215,16 @@ class Disk:
     def make_root(self, path: Path) -> None:
         """Make the root and its parents, durably."""
         if path.is_dir():
+            # Its maker may have been killed before it came to this. The parent may be somebody else's, and not for us.
+            with contextlib.suppress(OSError):
+                self._sync_parent(path)
             return
         self.make_root(path.parent)
         with contextlib.suppress(FileExistsError):
             path.mkdir()
+        self._sync_parent(path)
+
+    def _sync_parent(self, path: Path) -> None:
         with self.open_root(path.parent) as parent:
             self.sync_folder(parent)
 
