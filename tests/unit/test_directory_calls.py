@@ -177,15 +177,16 @@ def test_a_new_store_is_itself_made_durable(tmp_path: Path) -> None:
     assert ("sync_folder", str(tmp_path / "new")) in disk.calls
 
 
-async def test_a_doomed_write_touches_nothing(tmp_path: Path) -> None:
+async def test_a_doomed_write_writes_nothing(tmp_path: Path) -> None:
     disk = RecordingDisk(tmp_path)
     store = DirectoryStore(tmp_path, disk=disk)
     await store.put("k", b"1")
     disk.calls.clear()
-    assert await store.create("k", b"2") == Rejected()
     assert await store.replace("k", b"2", Version("0")) == Rejected()
     assert await store.replace("missing", b"2", Version("0")) == Rejected()
     assert disk.calls == []
+    assert await store.create("k", b"2") == Rejected()
+    assert disk.calls == [("sync_folder", ".")]
 
 
 @pytest.mark.parametrize("verb", ["create", "replace", "put"])
@@ -282,6 +283,26 @@ async def test_an_error_while_deleting(tmp_path: Path) -> None:
     disk.armed = True
     with pytest.raises(AccessDenied, match="delete 'k': Permission denied: this user needs to read and write /"):
         await store.delete("k")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_full_disk_keeps_nobody_from_deleting(number: int, tmp_path: Path) -> None:
+    class FullDisk(Disk):
+        """Takes no new file, a lock's neither."""
+
+        def open_lock(self, place: Place, *, make: bool) -> tuple[int, os.stat_result]:
+            if self.status(place) is None:
+                raise OSError(number, os.strerror(number))
+            return super().open_lock(place, make=make)
+
+    await DirectoryStore(tmp_path).create("folder/k", b"1")  # which takes no lock
+    store = DirectoryStore(tmp_path, disk=FullDisk())
+    await store.delete("folder/k", "folder/missing")
+    assert not (tmp_path / "folder@").exists()
+    outcome = await store.create("k", b"1")
+    assert isinstance(outcome, Applied)
+    outcome = await store.replace("k", b"2", outcome.version)
+    assert isinstance(outcome, Unknown)  # nothing is replaced without the lock
 
 
 # Versions.

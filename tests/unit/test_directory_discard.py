@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 from random import Random
@@ -222,3 +223,24 @@ async def test_only_the_expected_version(tmp_path: Path) -> None:
     assert isinstance(await store.replace("k", b"y", version), Applied)
     assert isinstance(await store.discard("k", version), Rejected)
     assert isinstance(await store.discard("missing/k", version), Rejected)
+
+
+@pytest.mark.parametrize("call", ["open_folder", "write_new", "open_lock"])
+async def test_a_process_without_free_descriptors_leaves_nothing_behind(call: str, tmp_path: Path) -> None:
+    class NoDescriptors(Disk):
+        is_full = False
+
+    def fails(self: NoDescriptors, place: Place, *arguments: object, **options: object) -> object:
+        if self.is_full and (place.folder.name in ("+tmp", "+locks") or place.name == "floor"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return getattr(Disk, call)(self, place, *arguments, **options)
+
+    setattr(NoDescriptors, call, fails)
+    disk = NoDescriptors()
+    store = DirectoryStore(tmp_path, disk=disk)
+    version = await store.put("k", b"1")
+    disk.is_full = True
+    for _ in range(3):
+        assert isinstance(await store.discard("k", version), Unknown)
+    assert list((tmp_path / "+tmp").iterdir()) == []
+    await store.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from pathlib import Path
 
@@ -135,3 +136,56 @@ async def test_without_disarming_a_frozen_discarder_removes_it_too(
     told, left = await race_with_a_frozen_discarder(tmp_path)
     assert left is None
     assert isinstance(told, Applied)
+
+
+# The directory may be removed and made again while processes have it open.
+
+
+async def test_generations_of_a_directory_that_was_removed_count_no_more(tmp_path: Path) -> None:
+    """Of two that replace the same version one wins, though one of them knew the directory before it was removed."""
+    root = tmp_path / "root"
+    one = DirectoryStore(root)
+    (root / LOCKS / f"{stripe_of('k'):02x}.1").touch()
+    await one.put("k", b"under generation 1")
+    shutil.rmtree(root)
+
+    disk = FreezesAtRename(target="k")
+    two = DirectoryStore(root, disk=disk)
+    created = await two.create("k", b"base")
+    assert isinstance(created, Applied)
+    slow = asyncio.ensure_future(two.replace("k", b"two", created.version))
+    await asyncio.to_thread(disk.frozen.wait, 10)
+    quick = asyncio.ensure_future(one.replace("k", b"one", created.version))
+    done, _ = await asyncio.wait([quick], timeout=0.05)
+    assert not done  # it waits for the same lock
+    disk.thaw.set()
+    assert isinstance(await slow, Applied)
+    assert isinstance(await quick, Rejected)
+    stored = await one.get("k")
+    assert isinstance(stored, Stored)
+    assert stored.body == b"two"
+    assert [path.name for path in (root / LOCKS).iterdir()] == [f"{stripe_of('k'):02x}.0"]
+    await one.aclose()
+    await two.aclose()
+
+
+async def test_who_was_frozen_in_the_new_directory_is_disarmed_again(tmp_path: Path) -> None:
+    """That it was done under the same generation of a directory that was removed says nothing."""
+    root = tmp_path / "root"
+    newcomer = DirectoryStore(root)
+    (root / LOCKS / f"{stripe_of('lease'):02x}.1").touch()
+    await newcomer.put("lease", b"under generation 1")
+    shutil.rmtree(root)
+
+    disk = FreezesAtRename(target="lease")
+    old = DirectoryStore(root, disk=disk)
+    created = await old.create("lease", b"v1")
+    assert isinstance(created, Applied)
+    frozen = asyncio.ensure_future(old.replace("lease", b"frozen", created.version))
+    await asyncio.to_thread(disk.frozen.wait, 10)
+    (root / LOCKS / f"{stripe_of('lease'):02x}.1").touch()
+    assert isinstance(await newcomer.replace("lease", b"newcomer", created.version), Applied)
+    disk.thaw.set()
+    assert isinstance(await frozen, Rejected)
+    await old.aclose()
+    await newcomer.aclose()

@@ -611,7 +611,7 @@ async def test_no_descriptor_is_left_open(root: Path, outside: Outside) -> None:
 
 CALLS = (
     *("open_root", "open_again", "open_folder", "open_file", "open_lock", "read", "status", "mode", "write_new"),
-    *("stamp", "rename", "link", "make_folder", "remove_folder", "try_lock", "names", "modified_ns"),
+    *("stamp", "rename", "link", "make_folder", "remove_folder", "try_lock", "names", "modified_ns", "identity"),
 )
 
 

@@ -12,6 +12,8 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tenure.store.directory.folder import Folder, Place, stranger
@@ -25,6 +27,8 @@ _NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EMLINK})
 """What systems say when asked to open as a folder what is none, or is a link."""
 _NO_FILE = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.EOPNOTSUPP, errno.EISDIR})
 """What they say of a link, a socket, a device or a folder that is to be opened as a file."""
+_NO_FULL_SYNC = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY})
+"""What Darwin says of a full sync on a file system that has none."""
 _READ_AT_ONCE = 64 * 1024
 _EMPTYINGS = 5
 
@@ -47,13 +51,17 @@ class Disk:
             raise
         return Folder(descriptor, place.path)
 
+    def identity(self, folder: Folder) -> tuple[int, int]:
+        status = os.fstat(folder.descriptor)
+        return status.st_dev, status.st_ino
+
     def open_file(self, place: Place) -> tuple[int, os.stat_result]:
         """Open a plain file for reading. Raises `StoreUnfit` for anything else."""
         return self._open_plain(place, os.O_RDONLY)
 
-    def open_lock(self, place: Place) -> int:
-        """Open a file to be locked, made if it is missing. Raises `StoreUnfit` for anything else that has its name."""
-        return self._open_plain(place, os.O_RDWR | os.O_CREAT)[0]
+    def open_lock(self, place: Place, *, make: bool) -> tuple[int, os.stat_result]:
+        """Open a file to be locked. Raises `StoreUnfit` for anything else that has its name."""
+        return self._open_plain(place, os.O_RDWR | (os.O_CREAT if make else 0))
 
     def open_left_over(self, place: Place) -> int | None:
         """Open a temporary file or folder. None: it is neither, so no process of ours is behind it."""
@@ -100,6 +108,14 @@ class Disk:
     def names(self, folder: Folder) -> list[str]:
         return os.listdir(folder.descriptor)  # noqa: PTH208
 
+    def scan(self, folder: Folder) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        """The names in a folder, one by one, however many there are."""
+        return os.scandir(folder.descriptor)
+
+    def changed_ns(self, folder: Folder) -> int:
+        """When a name in a folder was last made, removed or renamed: not what is written into the files."""
+        return os.fstat(folder.descriptor).st_ctime_ns
+
     def write_new(self, place: Place, body: bytes) -> int:
         """Write a file that must not exist, and leave it open."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
@@ -117,14 +133,11 @@ class Disk:
         os.utime(descriptor, ns=(modified_ns, modified_ns))
 
     def sync_file(self, descriptor: int) -> None:
-        if _FULL_SYNC is not None:
-            fcntl.fcntl(descriptor, _FULL_SYNC)
-        else:
-            os.fsync(descriptor)
+        _sync(descriptor)
 
     def sync_folder(self, folder: Folder) -> None:
         """Make the names in a folder durable: a rename is on the disk only after this."""
-        os.fsync(folder.descriptor)
+        _sync(folder.descriptor)
 
     def rename(self, source: Place, target: Place) -> None:
         """Atomically: readers see the old file or the new one. A folder that was removed takes nothing more."""
@@ -166,10 +179,7 @@ class Disk:
             self.unlink(place)
             return
         for _ in range(_EMPTYINGS):
-            with self.open_folder(place) as folder:
-                for name in self.names(folder):
-                    with contextlib.suppress(FileNotFoundError):
-                        self.unlink(folder / name)
+            # First of all: an empty one can be removed where no descriptor is left to look into it.
             try:
                 self.remove_folder(place)
             except OSError as error:
@@ -177,6 +187,10 @@ class Disk:
                     raise
             else:
                 return
+            with self.open_folder(place) as folder:
+                for name in self.names(folder):
+                    with contextlib.suppress(FileNotFoundError):
+                        self.unlink(folder / name)
         raise OSError(errno.ENOTEMPTY, f"{place.name} is being filled as fast as it is emptied")
 
     def close(self, descriptor: int) -> None:
@@ -201,10 +215,16 @@ class Disk:
     def make_root(self, path: Path) -> None:
         """Make the root and its parents, durably."""
         if path.is_dir():
+            # Its maker may have been killed before it came to this. The parent may be somebody else's, and not for us.
+            with contextlib.suppress(OSError):
+                self._sync_parent(path)
             return
         self.make_root(path.parent)
         with contextlib.suppress(FileExistsError):
             path.mkdir()
+        self._sync_parent(path)
+
+    def _sync_parent(self, path: Path) -> None:
         with self.open_root(path.parent) as parent:
             self.sync_folder(parent)
 
@@ -220,3 +240,15 @@ class Disk:
             os.close(descriptor)
             raise stranger(place, status.st_mode)
         return descriptor, status
+
+
+def _sync(descriptor: int) -> None:
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(descriptor, _FULL_SYNC)
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
+        else:
+            return
+    os.fsync(descriptor)

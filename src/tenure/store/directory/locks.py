@@ -18,7 +18,7 @@ it is passed by:
   generation, and nothing can be moved into it afterwards.
 
 An unconditional delete unlinks under the lock, which is *not* safe in this way; it need not be, because whoever calls
-it promises that the key is never written again.
+it promises that the key is never written again. So where a full disk has no room for a lock file, it does without.
 
 Each stripe has a floor, a file whose time is that of the newest version that was ever discarded there. It too is
 changed only by a holder's rename of its own temporary file. Once there is one, a create takes the lock and is stamped
@@ -29,6 +29,7 @@ discard of its stripe goes by the wall clock, in nanoseconds.)
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -55,7 +56,8 @@ class StripedLocks:
         self._patience = patience
         self._threads = [threading.Lock() for _ in range(STRIPES)]  # spares threads of one process the polling
         self._generation = [0] * STRIPES
-        self._disarmed = [0] * STRIPES  # the generation under which this process has removed others' files
+        # The lock file (device, inode, time) under which this process has removed others' files.
+        self._disarmed: list[tuple[int, int, int] | None] = [None] * STRIPES
         for name in disk.names(tree.locks):
             if ours := _LOCK_FILE.fullmatch(name):
                 stripe, generation = int(ours[1], 16), int(ours[2])
@@ -84,12 +86,20 @@ class StripedLocks:
     def _acquire(self, tree: Tree, stripe: int, own_name: str | None) -> int:
         while True:
             generation = self._generation[stripe]
-            descriptor = self._disk.open_lock(_lock_file(tree, stripe, generation))
+            try:
+                descriptor, status = self._disk.open_lock(_lock_file(tree, stripe, generation), make=generation == 0)
+            except FileNotFoundError:
+                if generation == 0:
+                    raise
+                # No generation's file is ever removed: the directory was, and made again. Its generations begin anew.
+                self._generation[stripe] = 0
+                continue
             try:
                 if not self._wait_for(descriptor):
                     self._start(tree, stripe, generation + 1)
                 elif self._disk.status(_lock_file(tree, stripe, generation + 1)) is None:
-                    self._disarm_earlier_holders(tree, stripe, generation, own_name)
+                    if generation > 0:
+                        self._disarm_earlier_holders(tree, stripe, status, own_name)
                     return descriptor
             except BaseException:
                 self._disk.unlock(descriptor)
@@ -108,17 +118,22 @@ class StripedLocks:
         return True
 
     def _start(self, tree: Tree, stripe: int, generation: int) -> None:
-        self._disk.close(self._disk.open_lock(_lock_file(tree, stripe, generation)))
+        self._disk.close(self._disk.open_lock(_lock_file(tree, stripe, generation), make=True)[0])
 
-    def _disarm_earlier_holders(self, tree: Tree, stripe: int, generation: int, own_name: str | None) -> None:
-        """Make sure that whoever holds an earlier generation's lock can no longer change anything."""
-        if self._disarmed[stripe] == generation:
+    def _disarm_earlier_holders(self, tree: Tree, stripe: int, lock: os.stat_result, own_name: str | None) -> None:
+        """Make sure that whoever holds an earlier generation's lock can no longer change anything.
+
+        Once for each lock file, not for each number: a directory that was removed and made again counts anew. Nothing
+        is ever written to a lock file, so its time is that of its making, and tells it from one with the same inode.
+        """
+        identity = lock.st_dev, lock.st_ino, lock.st_ctime_ns
+        if self._disarmed[stripe] == identity:
             return
         for name in self._disk.names(tree.temporary):
             if name.startswith(f"{stripe:02x}.") and name != own_name:
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.remove(tree.temporary / name)
-        self._disarmed[stripe] = generation
+        self._disarmed[stripe] = identity
 
 
 def _lock_file(tree: Tree, stripe: int, generation: int) -> Place:

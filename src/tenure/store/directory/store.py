@@ -34,12 +34,12 @@ import asyncio
 import contextlib
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -51,7 +51,8 @@ from tenure.store.directory.folder import Folder, Place
 from tenure.store.directory.layout import folders_of, name_of
 from tenure.store.directory.listing import PAGE, Listing, version_of
 from tenure.store.directory.locks import StripedLocks, stripe_of
-from tenure.store.directory.tree import Missing, Tree
+from tenure.store.directory.owed import Names, Owed
+from tenure.store.directory.tree import Lasting, Missing, Tree
 from tenure.store.guard import OpenGuard, check_body, check_size
 from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
@@ -66,6 +67,10 @@ _LISTING_PATIENCE = 12
 """A page may have to read a folder of a million names first, so it gets this many times a request's timeout."""
 _RESTARTS = 20
 """How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_THREAD = "new thread"
+"""In what Python says when the system gives it no more threads. A pool that is shut down raises the same exception."""
 
 
 class _Temporary(msgspec.Struct):
@@ -97,6 +102,8 @@ class DirectoryStore:
         self._clock = clock
         self._draw_id = draw_id
         self._disk = disk if disk is not None else Disk()
+        self._lasting = Lasting()
+        self._owed = Owed()
         self._guard = OpenGuard(f"the directory store {root}")
         self.info = StoreInfo(
             provider="file", url=root.as_uri(), dialect={"versions": "modification time"}, conditional_delete=True
@@ -115,7 +122,7 @@ class DirectoryStore:
 
     async def put(self, key: str, body: bytes) -> Version:
         self._check(key, body)
-        return await self._run("put", key, lambda: self._put(key, body))
+        return await self._run("put", key, lambda: self._put(key, body), changes={folders_of(key)})
 
     async def create(self, key: str, body: bytes) -> Outcome:
         self._check(key, body)
@@ -129,7 +136,7 @@ class DirectoryStore:
         self._guard.check()
         check_prefix(prefix)
         check_after(after)
-        rows = Listing(self._root, self._disk).entries(folders_of(prefix), prefix, after or "")
+        rows = Listing(self._root, self._disk, self._owed, self._clock).entries(folders_of(prefix), prefix, after or "")
         patience = self._timeout * _LISTING_PATIENCE
         while page := await self._run("list", prefix, lambda: list(islice(rows, PAGE)), patience):
             for entry in page:
@@ -141,7 +148,7 @@ class DirectoryStore:
         for start in range(0, len(keys), PAGE):
             page = keys[start : start + PAGE]
             batches = [page[first : first + _DELETES] for first in range(0, len(page), _DELETES)]
-            await asyncio.gather(*(self._run("delete", each[0], partial(self._delete, each)) for each in batches))
+            await asyncio.gather(*(self._delete_batch(each) for each in batches))
 
     async def discard(self, key: str, expected: Version) -> Outcome:
         self._check(key)
@@ -173,14 +180,21 @@ class DirectoryStore:
             raise StoreUnfit(str(self._root), [why]) from error
 
     def _tree(self) -> Tree:
-        return Tree(self._root, self._disk)
+        return Tree(self._root, self._disk, self._lasting)
 
     def _get(self, key: str, unless: Version | None) -> Stored | NotModified:
+        names = folders_of(key)
         try:
-            with self._tree() as tree, tree.open(folders_of(key)) as folder:
-                descriptor, status = self._disk.open_file(folder / name_of(key))
+            with self._tree() as tree, tree.open(names) as folder:
+                try:
+                    return self._read(key, folder / name_of(key), unless)
+                finally:  # also if there is nothing: it may have been deleted
+                    self._owed.pay(names, partial(self._disk.sync_folder, folder))
         except (FileNotFoundError, Missing):
             raise NotFound(key) from None
+
+    def _read(self, key: str, place: Place, unless: Version | None) -> Stored | NotModified:
+        descriptor, status = self._disk.open_file(place)
         try:
             version = version_of(status.st_mtime_ns)
             if unless is not None and unless.matches(version):
@@ -193,22 +207,24 @@ class DirectoryStore:
         return Stored(body, version)
 
     def _put(self, key: str, body: bytes) -> Version:
+        names = folders_of(key)
         for _ in range(_RESTARTS):
-            with self._tree() as tree, contextlib.suppress(Missing), tree.make(folders_of(key)) as folder:
+            with self._tree() as tree, contextlib.suppress(Missing), tree.make(names) as folder:
                 target = folder / name_of(key)
                 newest_ns = self._newest_ns(tree, key, target)
                 with self._temporary_file(tree, key, body, later_than=newest_ns) as temporary:
                     if self._swap(tree, key, temporary, target, expected=None):
-                        self._sync_folder(folder)
+                        self._sync_folder(names, folder)
                         return version_of(temporary.modified_ns)
         raise StoreUnavailable(self._kept_starting_again("put", key))
 
     def _create(self, key: str, body: bytes) -> Outcome:
+        names = folders_of(key)
         for _ in range(_RESTARTS):
-            with self._tree() as tree, contextlib.suppress(Missing), tree.make(folders_of(key)) as folder:
+            with self._tree() as tree, contextlib.suppress(Missing), tree.make(names) as folder:
                 target = folder / name_of(key)
                 if self._disk.modified_ns(target) is not None:
-                    return Rejected()
+                    return self._is_there(names, folder)
                 floor_ns = self._disk.modified_ns(self._locks.floor(tree, stripe_of(key)))
                 with self._temporary_file(tree, key, body, later_than=floor_ns) as temporary:
                     try:
@@ -217,24 +233,31 @@ class DirectoryStore:
                         else:
                             self._link_above_floor(tree, key, temporary, target)
                     except FileExistsError:
-                        return Rejected()
+                        return self._is_there(names, folder)
                     except FileNotFoundError:  # the folder, or our file: see locks.py
                         continue
-                    self._sync_folder(folder)
+                    self._sync_folder(names, folder)
                     return Applied(version_of(temporary.modified_ns))
         return Unknown(StoreUnavailable(self._kept_starting_again("create", key)))
 
+    def _is_there(self, names: Names, folder: Folder) -> Rejected:
+        """To who sends a create again, that the name is taken says that an earlier copy is durable. Whoever made the
+        object, here or in another process, may not have come to that yet."""
+        self._sync_folder(names, folder)
+        return Rejected()
+
     def _replace(self, key: str, body: bytes, expected: Version) -> Outcome:
         with contextlib.suppress(Missing):
+            names = folders_of(key)
             for _ in range(_RESTARTS):
-                with self._tree() as tree, tree.open(folders_of(key)) as folder:
+                with self._tree() as tree, tree.open(names) as folder:
                     target = folder / name_of(key)
                     if not self._has(target, expected):
                         return Rejected()  # spares a doomed write its fsync
                     newest_ns = self._newest_ns(tree, key, target)
                     with self._temporary_file(tree, key, body, later_than=newest_ns) as temporary:
                         if self._swap(tree, key, temporary, target, expected):
-                            self._sync_folder(folder)
+                            self._sync_folder(names, folder)
                             return Applied(version_of(temporary.modified_ns))
             return Unknown(StoreUnavailable(self._kept_starting_again("replace", key)))
         return Rejected()  # where there is no folder, there is no object
@@ -273,16 +296,17 @@ class DirectoryStore:
 
     def _discard(self, key: str, expected: Version) -> Outcome:
         with contextlib.suppress(Missing):
+            names = folders_of(key)
             for _ in range(_RESTARTS):
-                with self._tree() as tree, tree.open(folders_of(key)) as folder:
+                with self._tree() as tree, tree.open(names) as folder:
                     target = folder / name_of(key)
                     if not self._has(target, expected):
                         return Rejected()
                     # Our own folder may be swept: start again.
                     with contextlib.suppress(FileNotFoundError), self._temporary_folder(tree, key) as own:
                         if self._take_away(tree, key, own, target, expected):
-                            self._sync_folder(folder)
-                            self._prune(tree, folders_of(key))
+                            self._sync_folder(names, folder)
+                            self._prune(tree, names)
                             return Applied(expected)
             return Unknown(StoreUnavailable(self._kept_starting_again("discard", key)))
         return Rejected()  # where there is no folder, there is no object
@@ -297,6 +321,7 @@ class DirectoryStore:
             floor = self._locks.floor(tree, stripe)
             if (self._disk.modified_ns(floor) or 0) < current_ns:
                 self._raise_floor(own / "floor", floor, current_ns)
+            self._disk.sync_folder(floor.folder)  # who raised it before may have been killed, or failed, before this
             try:
                 self._disk.rename(target, own / "body")
             except FileNotFoundError:
@@ -311,12 +336,10 @@ class DirectoryStore:
         finally:
             self._disk.close(descriptor)
         self._disk.rename(own_file, floor)
-        self._disk.sync_folder(floor.folder)
 
-    def _sync_folder(self, folder: Folder) -> None:
+    def _sync_folder(self, names: Names, folder: Folder) -> None:
         """Make a change durable. A folder that is gone was pruned: what we wrote has been deleted since."""
-        with contextlib.suppress(FileNotFoundError):  # as a file system in user space may say of it
-            self._disk.sync_folder(folder)
+        self._owed.sync(names, partial(self._disk.sync_folder, folder))
 
     def _delete(self, keys: tuple[str, ...]) -> None:
         by_folder: dict[tuple[str, ...], list[str]] = {}
@@ -331,13 +354,24 @@ class DirectoryStore:
         changed = False
         with tree.open(names) as folder:
             for key in keys:
-                with self._locks.hold(tree, stripe_of(key), None), contextlib.suppress(FileNotFoundError):
-                    self._disk.unlink(folder / name_of(key))
+                with contextlib.suppress(FileNotFoundError):
+                    self._unlink(tree, key, folder / name_of(key))
                     changed = True
-            if changed:
-                self._sync_folder(folder)
+            # Also if nothing was found: an earlier try may have removed it, and failed before this.
+            self._sync_folder(names, folder)
         if changed:
             self._prune(tree, names)
+
+    def _unlink(self, tree: Tree, key: str, target: Place) -> None:
+        try:
+            with self._locks.hold(tree, stripe_of(key), None):
+                self._disk.unlink(target)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            # The lock's file cannot be made, and who wants to make room must be able to. Without the lock a write that
+            # is under way may come after this; but whoever deletes promises that there is none (locks.py).
+            self._disk.unlink(target)
 
     def _prune(self, tree: Tree, names: tuple[str, ...]) -> None:
         """Remove folders that became empty; a write that needs one meanwhile makes it again."""
@@ -428,33 +462,53 @@ class DirectoryStore:
 
     async def _conditional(self, verb: str, key: str, work: Callable[[], Outcome]) -> Outcome:
         try:
-            return await self._run(verb, key, work)
+            return await self._run(verb, key, work, changes={folders_of(key)})
         except StoreError as error:
             return Unknown(error)
 
-    async def _run(self, verb: str, key: str, work: Callable[[], T], timeout: float | None = None) -> T:
+    async def _delete_batch(self, keys: tuple[str, ...]) -> None:
+        await self._run("delete", keys[0], lambda: self._delete(keys), changes={folders_of(key) for key in keys})
+
+    async def _run(
+        self,
+        verb: str,
+        key: str,
+        work: Callable[[], T],
+        timeout: float | None = None,
+        changes: Collection[Names] = (),
+    ) -> T:
         """Do `work` in a thread. When the caller stops waiting, a write goes on, and may land later."""
         timeout = self._timeout if timeout is None else timeout
         self._guard.check()  # a listing may go on for long
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        queued = self._threads.submit(_answer, loop, answer, work)
+        job = _Job(work, changes)
         alarm = loop.call_later(timeout, _give_up, answer)
+        why = "the disk did not answer"
         try:
+            try:
+                self._threads.submit(job.run, loop, answer)
+            except RuntimeError as error:
+                if _NO_THREAD not in str(error):
+                    raise
+                # By then it is queued already: a thread that is there does it when it comes free.
+                why = "no thread can be started, and none came free"
             return await answer
         except _GaveUp:
-            raise StoreUnavailable(f"{verb} {key!r}: the disk did not answer within {timeout:g} s") from None
+            raise StoreUnavailable(f"{verb} {key!r}: {why} within {timeout:g} s") from None
         except (OSError, TimeoutError) as error:
             raise self._trouble(f"{verb} {key!r}", error) from error
         finally:
             alarm.cancel()
-            queued.cancel()  # unless it has begun, it never shall: nobody waits for it any longer
+            # Unless it has begun, it never shall: nobody waits for it any longer.
+            if not job.withdraw() and changes and not job.is_over:
+                self._owed.leave(job)
 
     def _trouble(self, what: str, error: OSError) -> StoreError:
         reason = error.strerror or str(error)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return AccessDenied(f"{what}: {reason}: this user needs to read and write {self._root}")
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in _FULL:
             return StoreUnavailable(f"{what}: {reason}: free some space on the disk of {self._root}")
         if error.errno in (errno.EEXIST, errno.ENOTDIR):
             return StoreUnfit(str(self._root), ["it is not a directory: name one, or a path that does not exist yet"])
@@ -468,15 +522,36 @@ class _GaveUp(Exception):
     """The disk took too long."""
 
 
-def _answer(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T], work: Callable[[], T]) -> None:
-    """In a thread: do `work`, and have the loop hear of it, in one step of it and without a future between (a third
-    of the CPU of a read went into those)."""
-    try:
-        told = partial(_settle, answer, work())
-    except BaseException as error:
-        told = partial(_settle, answer, error=error)
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to ask
-        loop.call_soon_threadsafe(told)
+class _Job(Generic[T]):
+    """Work for a thread, unless it is withdrawn before that has begun."""
+
+    def __init__(self, work: Callable[[], T], folders: Collection[Names]) -> None:
+        self._work = [work]
+        """Taken out by whoever comes first: the thread, or who withdraws it."""
+        self.folders = folders
+        self.is_over = False
+
+    def withdraw(self) -> bool:
+        """False: it has begun."""
+        with contextlib.suppress(IndexError):
+            self._work.pop()
+            return True
+        return False
+
+    def run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
+        """In a thread: do it, and have the loop hear of it, in one step of it and without a future between (a third of
+        the CPU of a read went into those)."""
+        try:
+            work = self._work.pop()
+        except IndexError:
+            return
+        try:
+            told = partial(_settle, answer, work())
+        except BaseException as error:
+            told = partial(_settle, answer, error=error)
+        self.is_over = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to ask
+            loop.call_soon_threadsafe(told)
 
 
 def _settle(answer: asyncio.Future[T], result: T | None = None, error: BaseException | None = None) -> None:

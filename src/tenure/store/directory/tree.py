@@ -10,9 +10,34 @@ from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place, stranger
 from tenure.store.directory.layout import LOCKS, TEMPORARY
 
+_LASTING = 10_000
+"""Folders that a process remembers as durable; with more, it begins anew."""
+
 
 class Missing(OSError):
     """A folder on the way to a key is not there, or a plain file has its name."""
+
+
+class Lasting:
+    """The folders that this process knows to be durable, by path and inode.
+
+    A folder that exists need not be: its maker may have been killed before it had synced the folder's parent. So a
+    process does that itself, once, before it writes the first object into a folder.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def knows(self, path: str, identity: tuple[int, int]) -> bool:
+        return self._known.get(path) == identity
+
+    def add(self, path: str, identity: tuple[int, int]) -> None:
+        if len(self._known) >= _LASTING:
+            self._known.clear()
+        self._known[path] = identity
+
+    def forget(self, path: str) -> None:
+        self._known.pop(path, None)
 
 
 class Tree:
@@ -22,9 +47,10 @@ class Tree:
     and made again meanwhile is found. Nothing below it is ever followed.
     """
 
-    def __init__(self, root: Path, disk: Disk) -> None:
+    def __init__(self, root: Path, disk: Disk, lasting: Lasting | None = None) -> None:
         """Raises `Missing` if there is no root."""
         self._disk = disk
+        self._lasting = lasting if lasting is not None else Lasting()
         self._own: dict[str, Folder] = {}
         try:
             self._root = disk.open_root(root)
@@ -73,12 +99,25 @@ class Tree:
         return folder
 
     def _open_or_make(self, place: Place) -> Folder:
-        with contextlib.suppress(FileNotFoundError):
-            return self._open_folder(place)
-        with contextlib.suppress(FileExistsError):
-            self._disk.make_folder(place)
-        self._disk.sync_folder(place.folder)
-        return self._open_folder(place)
+        try:
+            folder = self._open_folder(place)
+        except FileNotFoundError:
+            self._lasting.forget(place.path)  # the new one may get the inode of the old one
+            with contextlib.suppress(FileExistsError):
+                self._disk.make_folder(place)
+            folder = self._open_folder(place)
+        try:
+            self._make_last(place, folder)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    def _make_last(self, place: Place, folder: Folder) -> None:
+        identity = self._disk.identity(folder)
+        if not self._lasting.knows(place.path, identity):
+            self._disk.sync_folder(place.folder)
+            self._lasting.add(place.path, identity)
 
     def _own_folder(self, name: str) -> Folder:
         folder = self._own.get(name)
