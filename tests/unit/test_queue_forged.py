@@ -11,7 +11,7 @@ import pytest
 from tenure.clock import SYSTEM_CLOCK
 from tenure.entropy import Random
 from tenure.errors import ConfigError
-from tenure.ledger import InboxName, LedgerConfig, LedgerTerm, Place, Stamp
+from tenure.ledger import InboxName, LedgerConfig, LedgerTerm, Place, Poison, Stamp
 from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.plugins.queue import image
 from tenure.plugins.queue.clerk import QueueClerk
@@ -27,7 +27,7 @@ from tenure.plugins.queue.records import (
 )
 from tenure.plugins.queue.settings import settings_from
 from tenure.plugins.queue.state import MAX_ARRIVED, QueueMachine
-from tenure.plugins.queue.wire import MAX_MESSAGES_PER_BATCH, encode_batch
+from tenure.plugins.queue.wire import MAX_MESSAGES_PER_BATCH, Options, Span, encode_batch
 from tenure.store.memory import MemoryStore
 from tests.unit.leases import numbered
 from tests.unit.ledgers import Lease, Time
@@ -104,7 +104,7 @@ def test_the_most_that_can_be_is_taken() -> None:
 
 def test_a_leader_cannot_bring_more_than_that() -> None:
     """However small they are: a queue whose inbox held so many would halt, and so would every leader after that."""
-    most = LedgerConfig(bytes_per_tick=MAX_ENTRY_BYTES // 4).bytes_per_tick
+    most = LedgerConfig(bytes_per_tick=MAX_ENTRY_BYTES // 8).bytes_per_tick
     batch = encode_batch(Place(0), [b""] * MAX_MESSAGES_PER_BATCH)
     assert most / (len(batch) / MAX_MESSAGES_PER_BATCH) <= MAX_ARRIVED
     with pytest.raises(ConfigError):
@@ -126,6 +126,36 @@ async def test_four_million_empty_messages_that_nobody_has_read_yet_are_taken() 
         pass
     await term.aclose()
     assert clerk.machine.ready_count == batches * each
+
+
+def _small_ones(number: int, count: int) -> bytes:
+    """As a producer writes them: every second message has an option of its own."""
+    spans = [Span(index, 1, Options(key="a")) for index in range(1, count, 2)]
+    return encode_batch(Place(number - 1), [b"%d" % (index % 10) for index in range(count)], spans)
+
+
+async def test_many_small_messages_with_options_of_their_own_have_room_in_an_entry() -> None:
+    """What is decided on them is five times as long as they are."""
+    store = MemoryStore()
+    batches, each = 60, 10_000
+    for number in range(1, batches + 1):
+        await store.create(InboxName(0, f"p{number}", 1).key, _small_ones(1, each))
+    clerk = QueueClerk(store, settings_from({}), epoch=12_345, tag="t" * 12, clock=SYSTEM_CLOCK, random=Random(1))
+    term = LedgerTerm(
+        store, Lease(12_345), clerk, config=LedgerConfig(), clock=SYSTEM_CLOCK, draw_id=numbered("w"), now=Time().now
+    )
+    await term.begin()
+    while (await term.tick()).more:
+        pass
+    await term.aclose()
+    assert clerk.machine.ready_count == batches * each
+
+
+def test_one_object_that_no_entry_has_room_for_is_set_aside() -> None:
+    clerk = QueueClerk(MemoryStore(), settings_from({}), epoch=1, tag="t", clock=SYSTEM_CLOCK, random=Random(1))
+    with pytest.raises(Poison, match="bytes of an entry"):
+        clerk.read(InboxName(0, "p", 1), _small_ones(1, 390_000))
+    clerk.read(InboxName(0, "p", 1), _small_ones(1, 108_000))  # more than fit into the largest batch of a producer
 
 
 def test_what_is_settled_costs_no_more_than_is_remembered() -> None:

@@ -26,6 +26,92 @@ from tests.unit.queues import Desk, DeskClock
 QUICK = CoordinatorConfig(startup_jitter_max=0.0)
 
 
+class Panic(BaseException):
+    """As libraries in Rust raise it."""
+
+
+class TestHandlersThatMisbehave:
+    @pytest.mark.req("SQ-1", "SQ-3")
+    @pytest.mark.parametrize("is_batch", [False, True], ids=["one", "batch"])
+    def test_one_that_raises_what_is_no_exception_has_failed(self, is_batch: bool) -> None:
+        with Rig(max_attempts=1) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(given: Any) -> None:
+                for message in given if is_batch else [given]:
+                    if message.body == 0:
+                        raise Panic("rust")
+                    rig.handled.append(message.body)
+
+            if is_batch:
+                rig.work(None, batch_handler=handle, batch_size=1, concurrency=1)
+            else:
+                rig.work(handle, concurrency=1)
+            rig.enqueue(1.0, client, *range(10))
+            rig.run(20.0)
+            assert sorted(rig.handled) == list(range(1, 10))
+            (dead,) = leader.machine.dead.values()
+            assert dead.history[-1].error == "Panic: rust"
+
+    @pytest.mark.req("SQ-3")
+    @pytest.mark.parametrize("is_batch", [False, True], ids=["one", "batch"])
+    @pytest.mark.parametrize("goes_on", [False, True], ids=["ends", "goes on"])
+    def test_one_that_keeps_its_cancellation_to_itself_holds_up_no_stop(self, goes_on: bool, is_batch: bool) -> None:
+        with Rig(visibility_timeout=10.0) as rig:
+            leader, client = rig.lead(), rig.client()
+            stopped: list[float] = []
+            release = asyncio.Event()
+
+            async def handle(given: Any) -> None:
+                while True:
+                    try:
+                        await release.wait()
+                    except asyncio.CancelledError:
+                        if goes_on and not release.is_set():
+                            continue
+                    return
+
+            if is_batch:
+                worker = rig.work(None, batch_handler=handle, batch_size=2, concurrency=2)
+            else:
+                worker = rig.work(handle, concurrency=2)
+            rig.enqueue(1.0, client, *range(6))
+
+            async def stop() -> None:
+                await worker.queue.stop(1.0)
+                stopped.append(rig.world.now)
+
+            rig.at(5.0, worker.host, stop)
+            rig.run(15.0)
+            assert stopped
+            assert stopped[0] < 5.0 + 1.0 + 4.0
+            assert leader.machine.in_flight_count == 0, "all were given back, or told as done or interrupted"
+            release.set()
+            rig.run(20.0)
+
+    def test_a_store_that_refuses_at_once_is_not_asked_without_a_pause(self) -> None:
+        with Rig() as rig:
+            rig.lead()
+            worker = rig.work(lambda message: None)
+            rig.run(2.0)
+            asked: list[str] = []
+
+            async def refuse(verb: str, key: str) -> StoreError | None:
+                if verb in ("list", "create"):
+                    asked.append(verb)
+                    return AccessDenied("the credentials have expired")
+                return None
+
+            worker.store.before = refuse
+            worker.queue._begin_anew()
+            rig.run(10.0)
+            assert 2 <= len(asked) <= 40
+            worker.store.before = None
+            asked.clear()
+            rig.run(20.0)
+            assert worker.queue._lost_in_a_row == 0
+
+
 class TestAtMostOnce:
     @pytest.mark.req("SQ-3")
     def test_who_stops_handles_what_it_has_settled_and_gives_back_the_rest(self) -> None:

@@ -27,8 +27,9 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_age: float = 600.0
     """Seconds after which a log that has grown at all is condensed."""
     objects_per_tick: int = 1000
-    bytes_per_tick: int = 8 * 1024 * 1024
-    """What is decided on them may take over twice as many bytes, and must fit into one entry."""
+    bytes_per_tick: int = 4 * 1024 * 1024
+    """What is decided on them may take five times as many bytes (small messages, each with options of its own), and
+    must fit into one entry."""
     gets_at_once: int = 32
     trims_per_tick: int = 1000
     linger: float = 0.003
@@ -52,8 +53,8 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("snapshot_every", "objects_per_tick", "bytes_per_tick", "gets_at_once", "trims_per_tick"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: give at least 1")
-        if self.bytes_per_tick > MAX_ENTRY_BYTES // 4:
-            raise ConfigError(f"bytes_per_tick is {self.bytes_per_tick!r}: give at most {MAX_ENTRY_BYTES // 4:,}")
+        if self.bytes_per_tick > MAX_ENTRY_BYTES // 8:
+            raise ConfigError(f"bytes_per_tick is {self.bytes_per_tick!r}: give at most {MAX_ENTRY_BYTES // 8:,}")
         if not 1 <= self.in_flight <= 64 or self.waiting < 1 or not 1 <= self.batch_bytes <= MAX_INBOX_BYTES // 2:
             raise ConfigError(
                 f"in_flight is {self.in_flight!r}, waiting is {self.waiting!r}, batch_bytes is {self.batch_bytes!r}: "

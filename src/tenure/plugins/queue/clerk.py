@@ -16,6 +16,7 @@ import msgspec
 from tenure.clock import Clock, Reading
 from tenure.entropy import Random
 from tenure.ledger import InboxName, Item, LogEntry, Place, Poison, Situation, Stamp, TooNewLetter
+from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.ledger.layout import SEGMENTS, owner_of
 from tenure.ledger.together import all_of
 from tenure.plugins.queue.records import Bury, Control, Joined, Retry, Run, Settled, Ticket, Work
@@ -47,6 +48,9 @@ MAX_TICKETS_BYTES = 6 * 1024 * 1024
 """Of the tickets of one entry, about, less what else is in it: ordering keys may be long ..."""
 LEAST_TICKETS_BYTES = 1024 * 1024
 """... but however much comes in, some goes out."""
+MAX_ARRIVAL_BYTES = MAX_ENTRY_BYTES - 4 * 1024 * 1024
+"""Of one inbox object, in the entry that folds it: twice what a producer can put into one."""
+_ARRIVAL_BYTES = 100
 _RUN_BYTES = 128
 _ESCAPED = 4
 """Bytes that a character may need."""
@@ -117,6 +121,8 @@ class QueueClerk:
             raise Poison(str(error)) from None
         except TooNew as error:
             raise TooNewLetter(str(error)) from None
+        if (size := _arrival_size(header)) > MAX_ARRIVAL_BYTES:
+            raise Poison(f"its messages would take {size:,} bytes of an entry, more than any producer's")
         return Place(header.after, header.skipped, header.ahead), header
 
     # Preparing
@@ -596,6 +602,12 @@ def _quotas(total: int, rooms: Mapping[str, int]) -> dict[str, int]:
         quotas[uid] = min(room, -(-total // (len(rooms) - place)))
         total -= quotas[uid]
     return quotas
+
+
+def _arrival_size(header: Header) -> int:
+    """About as many bytes as its messages take in an entry: a run for each span, and one for those between two."""
+    keys = sum(len(span.options.key.encode()) for span in header.spans)
+    return (2 * len(header.spans) + 1) * _ARRIVAL_BYTES + keys
 
 
 def _run_size(run: Run) -> int:

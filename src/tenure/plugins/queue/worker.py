@@ -61,6 +61,8 @@ _LATELY = 1.0
 _TICKETS_REMEMBERED = 2000
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
+_WINDS_UP = 2.0
+"""Seconds that handlers have, at least, from their cancellation until they are no longer waited for."""
 
 _published = msgspec.json.Decoder(Published)
 
@@ -140,6 +142,8 @@ class QueueWorker:
         self._taken: OrderedDict[str, None] = OrderedDict()
         """Tickets that were its own, the last ones."""
         self._rejoin = False
+        self._lost_in_a_row = 0
+        """Reports."""
         first = prefetch if prefetch is not None else 2 * concurrency
         self._experience = Experience(concurrency, settings.visibility_timeout, clock.read(), first)
         self._last_sent: Reading | None = None
@@ -164,6 +168,8 @@ class QueueWorker:
         spawn = asyncio.get_running_loop().create_task
         self._tasks = [spawn(self._follow()), spawn(self._report_on())]
         self._tasks += [spawn(self._run()) for _ in range(self._concurrency)]
+        for task in self._tasks:
+            task.add_done_callback(_tell_of_defect)
 
     async def stop(self, within: float) -> None:
         """Finish what runs, give back the rest, and say goodbye; all of it within so many seconds."""
@@ -188,7 +194,9 @@ class QueueWorker:
         for task in [*self._tasks, *self._fetching]:
             task.cancel()
         if self._tasks:
-            await asyncio.wait([*self._tasks, *self._fetching])
+            _, running = await asyncio.wait([*self._tasks, *self._fetching], timeout=max(_WINDS_UP, left()))
+            if running:
+                _log.warning("%d handlers of worker %r go on though they were cancelled", len(running), self._name)
         for group in self._running.values():
             for held in group:
                 if not held.closed:
@@ -211,7 +219,7 @@ class QueueWorker:
         for task in [*self._tasks, *self._fetching, *self._settling]:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=_WINDS_UP)
 
     # Reading along
 
@@ -450,7 +458,7 @@ class QueueWorker:
         monotonic = asyncio.get_running_loop().time
         checked: Hand | None = None
         checked_at = 0.0
-        while True:
+        while not task.cancelling():
             if not ready:
                 waiting = asyncio.get_running_loop().create_future()
                 self._idle.append(waiting)
@@ -487,11 +495,8 @@ class QueueWorker:
                         result = await handler(message)
                     if self._on_result is not None:
                         await self._on_result(message, result)
-                except (Exception, asyncio.CancelledError, SystemExit) as error:
-                    # SystemExit: a handler that calls the main function of a program. Let through, it would stop the
-                    # loop, and with it all that this process does.
-                    if task.cancelling():
-                        raise asyncio.CancelledError from error  # we are to stop; otherwise it is the handler's own
+                except BaseException as error:
+                    _let_through(task, error)
                     self._failed(held, error)
                     rest = group[place + 1 :]
                     if rest and message.ordering_key is not None:
@@ -500,7 +505,11 @@ class QueueWorker:
                             self._finish(other, "back")
                         break
                 else:
+                    if held.closed:
+                        raise asyncio.CancelledError  # it was given up on meanwhile
                     self._finish(held, "done")
+                if task.cancelling():
+                    raise asyncio.CancelledError  # which the handler has kept to itself
                 handled += 1
             running.pop(task, None)
             if handled % 16 == 0:
@@ -533,12 +542,13 @@ class QueueWorker:
                 await self._caller.call(self._batch_handler, messages)
             else:
                 await self._batch_handler(messages)
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
-            if task.cancelling():
-                raise asyncio.CancelledError from error
+        except BaseException as error:
+            _let_through(task, error)
             for held in batch:
                 self._failed(held, error)
         else:
+            if batch[0].closed:
+                raise asyncio.CancelledError  # it was given up on meanwhile
             for held in batch:
                 self._finish(held, "done")
         self._running.pop(task, None)
@@ -611,6 +621,9 @@ class QueueWorker:
             task.add_done_callback(self._settling.discard)
             if len(self._settling) >= _REPORTS_AT_ONCE:
                 await asyncio.wait(list(self._settling), return_when=asyncio.FIRST_COMPLETED)
+            if self._lost_in_a_row:
+                # A store that refuses at once would else be asked again and again, without a pause.
+                await self.clock.sleep(min(5.0, 0.1 * 2.0 ** min(self._lost_in_a_row, 6)))
 
     async def _wait_for_outcomes(self) -> None:
         while not self._rejoin:
@@ -726,6 +739,7 @@ class QueueWorker:
         except TenureError as error:
             # The tickets lapse, and their messages are handled again.
             self.counts["reports_lost"] += 1
+            self._lost_in_a_row += 1
             _log.warning("what became of some messages could not be reported, and they will come again: %s", error)
             self._begin_anew()
             return
@@ -735,6 +749,7 @@ class QueueWorker:
                 if not self._unsettled[hand.id]:
                     del self._unsettled[hand.id]
         self.counts["reports"] += 1
+        self._lost_in_a_row = 0
         if reported:
             now = self.clock.read()
             if now.leader_elapsed(self._last_activity) >= _LATELY:
@@ -773,3 +788,19 @@ class QueueWorker:
 
 def _id(held: Held) -> str:
     return f"{held.uid}-{held.number}-{held.index}"
+
+
+def _let_through(task: asyncio.Task[Any], error: BaseException) -> None:
+    """What is no failure of a handler. All else is one, also if it is no `Exception`: a panic of a library in Rust, or
+    the end of a program whose main function is called. It would end the runner, or stop the loop and all that this
+    process does."""
+    if task.cancelling():
+        raise asyncio.CancelledError from error  # we are to stop; otherwise it is the handler's own
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        raise error
+
+
+def _tell_of_defect(task: asyncio.Task[Any]) -> None:
+    """None of these ends by itself."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("a worker of a queue does not go on, by a defect of tenure: restart it", exc_info=error)
