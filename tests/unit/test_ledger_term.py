@@ -114,6 +114,18 @@ class TestFolding:
         await ledger.sweep()
         assert len(ledger.texts) == 20
 
+    async def test_a_clock_that_was_far_ahead_is_told_of_once(
+        self, ledger: Ledger, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        ledger.time.seconds += 7200
+        await ledger.put("p", 1)
+        await ledger.tick()
+        ledger.time.seconds -= 7200
+        await ledger.lead()
+        await ledger.tick(3)
+        told = [each.getMessage() for each in caplog.records if "ahead of the store's" in each.getMessage()]
+        assert [each[:32] for each in told] == ["the log's time is 7200 s ahead o"]
+
     async def test_nothing_to_decide_writes_nothing(self, ledger: Ledger) -> None:
         tick = await ledger.term.tick()
         assert (tick.entry, tick.folded, tick.more) == (None, 0, False)

@@ -1171,3 +1171,16 @@ def test_a_purge_and_messages_in_one_entry(first: str) -> None:
     desk.tick()
     assert desk.machine.segments == {}
     assert desk.machine.totals.done == stays
+
+
+@pytest.mark.parametrize(("other", "earlier_ms", "stays"), [(True, 0, 5), (True, 1, 0), (False, 0, 0)])
+def test_what_was_accepted_in_the_same_second_as_a_purge_stays(other: bool, earlier_ms: int, stays: int) -> None:
+    """Listings of some stores tell whole seconds: it may have been accepted after the purge."""
+    desk = Desk()
+    desk.send([(5, None)], modified_ms=desk.now_ms - earlier_ms)
+    desk.command("purge")
+    if other:
+        message = desk._inbox[0]
+        desk._inbox[0] = msgspec.structs.replace(message, name=InboxName(message.name.known, "a", 1))
+    desk.tick()
+    assert desk.machine.ready_count == stays

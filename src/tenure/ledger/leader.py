@@ -42,6 +42,7 @@ _REASON_CHARACTERS = 300
 _PATIENCE = 0.25
 """Seconds for which a tick waits for all that it reads; after that it takes what it has."""
 _MOST_DOUBT = 60.0
+_FAR_AHEAD_MS = 60_000
 _FORMER_BEGINNINGS = 3
 _DELETES = 1000
 _UNDELETED = 10
@@ -185,6 +186,7 @@ class LedgerTerm:
         self._namespace = namespace
         self._sweep_doubt_ms = 0
         self._ahead_ms = 0
+        self._told_ahead = False
         self.state = LedgerState(clerk.machine)
         self._inbox = InboxSweep(store, config.objects_per_tick)
         self._archivist = Archivist(store, config=config, clock=clock, draw_id=draw_id, sights=sights)
@@ -295,6 +297,13 @@ class LedgerTerm:
         measured = int(await self._now() * 1000)
         self._off = self._uncertainty()  # at once: what is learned of the clock later has to do with later times
         self._ahead_ms = max(0, self.state.time_ms - measured)
+        if self._ahead_ms > _FAR_AHEAD_MS and not self._told_ahead:
+            self._told_ahead = True
+            _log.error(
+                "the log's time is %.0f s ahead of the store's: somebody's clock was, and until the store's is there "
+                "too nothing that waits for a time comes due; see to the time of the store's machines",
+                self._ahead_ms / 1000,
+            )
         return measured + self._ahead_ms, read_at
 
     def _doubt_ms(self) -> int:

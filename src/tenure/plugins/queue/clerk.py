@@ -185,9 +185,9 @@ class QueueClerk:
             header: Header = item.content
             for command in header.commands:
                 self._command(command, work, stamp)
-        purged = max((number for number, item in enumerate(items) if _purges(item)), default=0)
+        purge = max((number for number, item in enumerate(items) if _purges(item)), default=0)
         for number, item in enumerate(items):
-            if number < purged:
+            if number < purge and _is_before(item, items[purge]):
                 self._fold_purged(item, work)
             else:
                 self._fold(item, work, stamp)
@@ -602,6 +602,11 @@ def _quotas(total: int, rooms: Mapping[str, int]) -> dict[str, int]:
         quotas[uid] = min(room, -(-total // (len(rooms) - place)))
         total -= quotas[uid]
     return quotas
+
+
+def _is_before(item: Item, purge: Item) -> bool:
+    """For certain: listings may tell whole seconds, and a message may have been accepted after the purge was."""
+    return item.modified_ms < purge.modified_ms or item.name.uid == purge.name.uid
 
 
 def _arrival_size(header: Header) -> int:
