@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -323,3 +325,45 @@ async def test_writes_are_never_repeated_by_the_client() -> None:
     handles = connect(url, await find(url), timeout=1.0)
     assert handles.writes.retry_config["max_retries"] == 0
     assert handles.reads.retry_config["max_retries"] > 0
+
+
+# What the client's parser says of a credential quotes it.
+
+TWICE_ENCODED = json.dumps(
+    json.dumps({"type": "service_account", "private_key": f"-----BEGIN PRIVATE KEY-----{SECRET}"})
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "value", "named"),
+    [
+        ("gs://b/p", "GOOGLE_SERVICE_ACCOUNT_KEY", TWICE_ENCODED, "^gs://b/p/.* GOOGLE_SERVICE_ACCOUNT_KEY .* as JSON"),
+        ("gs://b/p", "GOOGLE_SERVICE_ACCOUNT", "FILE", "GOOGLE_SERVICE_ACCOUNT "),
+        ("gs://b/p", "GOOGLE_APPLICATION_CREDENTIALS", "FILE", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gs://b/p", "GOOGLE_APPLICATION_CREDENTIALS", "/no/such/file", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gs://b/p?service_account=FILE", "X", "", "option 'service_account'"),
+        ("gs://b/p?service_account=FILE", "GOOGLE_SERVICE_ACCOUNT_KEY", TWICE_ENCODED, "option 'service_account' or G"),
+        ("az://b/p?account=a", "AZURE_STORAGE_ACCOUNT_KEY", f"{SECRET}!", "AZURE_STORAGE_ACCOUNT_KEY .* base64"),
+        (f"az://b/p?account=a&account_key={SECRET}!", "X", "", "option 'account_key'"),
+        (f"az://b/p?account=a&sas_token={SECRET}", "X", "", "option 'sas_token'"),
+    ],
+)
+async def test_a_credential_that_cannot_be_parsed_is_named_and_not_quoted(
+    url: str, variable: str, value: str, named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "key.json"
+    file.write_text(TWICE_ENCODED)
+    monkeypatch.setenv(variable, value.replace("FILE", str(file)))
+    url = url.replace("FILE", str(file)) + ("&" if "?" in url else "?") + "endpoint=http://127.0.0.1:1"
+    with pytest.raises(InvalidUrl, match=named) as caught:
+        await open_store(url, timeout=0.5)
+    said = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in said
+    assert "PRIVATE KEY" not in said
+
+
+async def test_a_setting_that_cannot_be_parsed_is_told_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", SECRET)
+    with pytest.raises(InvalidUrl, match="cannot be used: .*failed to parse") as caught:
+        await open_store("s3://b/p?endpoint=http://127.0.0.1:1", timeout=0.5)
+    assert SECRET not in str(caught.value)
