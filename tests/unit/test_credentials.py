@@ -364,6 +364,16 @@ async def test_a_credential_that_cannot_be_parsed_is_named_and_not_quoted(
 
 async def test_a_setting_that_cannot_be_parsed_is_told_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", SECRET)
-    with pytest.raises(InvalidUrl, match="cannot be used: .*failed to parse") as caught:
+    with pytest.raises(InvalidUrl, match=r"cannot be used: .*failed to parse") as caught:
         await open_store("s3://b/p?endpoint=http://127.0.0.1:1", timeout=0.5)
     assert SECRET not in str(caught.value)
+
+
+async def test_a_login_that_fails_does_not_bring_its_own_error_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up() -> None:
+        raise RuntimeError(f"credential_process said token={SECRET}")
+
+    monkeypatch.setattr(credentials, "_login", lambda url, environment: ("the AWS profile 'x'", look_up))
+    with pytest.raises(CredentialsNotFound, match="the AWS profile 'x' gave no credentials: .*token=") as caught:
+        await find(parse_url("s3://b"))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))

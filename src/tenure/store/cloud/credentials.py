@@ -85,7 +85,8 @@ async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Cr
     except (StoreError, MissingExtra):
         raise
     except Exception as error:
-        raise CredentialsNotFound(f"{source} gave no credentials: {redact(str(error))[:300]}") from error
+        # Not from it: a traceback tells a cause as well, and that one is not redacted.
+        raise CredentialsNotFound(f"{source} gave no credentials: {redact(str(error))[:300]}") from None
 
 
 async def in_own_thread(look_up: Callable[[], T]) -> T:
