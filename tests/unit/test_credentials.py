@@ -377,3 +377,33 @@ async def test_a_login_that_fails_does_not_bring_its_own_error_along(monkeypatch
     with pytest.raises(CredentialsNotFound, match="the AWS profile 'x' gave no credentials: .*token=") as caught:
         await find(parse_url("s3://b"))
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("ending", ["\r", "\n", "\r\n", "\0", "\x7f"])
+@pytest.mark.parametrize(
+    ("scheme", "variable"),
+    [
+        *(("s3", name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_TOKEN")),
+        *(("gs", name) for name in ("GOOGLE_BEARER_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS")),
+        *(("az", name) for name in ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_CLIENT_SECRET")),
+    ],
+)
+async def test_a_variable_that_ends_as_a_line_of_windows_is_refused(scheme: str, variable: str, ending: str) -> None:
+    environment = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"} | {variable: SECRET + ending}
+    with pytest.raises(CredentialsNotFound, match=f"{variable} holds a control character") as caught:
+        await find(parse_url(f"{scheme}://b"), environment)
+    assert SECRET not in str(caught.value)
+
+
+async def test_a_variable_that_is_not_used_may_hold_anything() -> None:
+    await find(parse_url("s3://b?access_key_id=a&secret_access_key=b"), {"AWS_SESSION_TOKEN": "x\r"})
+    await find(parse_url("gs://b"), {"AWS_SESSION_TOKEN": "x\r"})
+    await find(parse_url("gs://b"), {"GOOGLE_SERVICE_ACCOUNT_KEY": '{\n  "type": "service_account"\r\n}\n'})
+
+
+@pytest.mark.parametrize(("scheme", "option"), [("s3", "access_key_id"), ("s3", "session_token"), ("az", "sas_token")])
+@pytest.mark.parametrize("ending", ["%0D", "%0A", "%00"])
+def test_an_option_that_holds_a_control_character_is_refused(scheme: str, option: str, ending: str) -> None:
+    with pytest.raises(InvalidUrl, match=f"option '{option}' of the store URL holds a control character") as caught:
+        parse_url(f"{scheme}://b?{option}={SECRET}{ending}")
+    assert SECRET not in str(caught.value)

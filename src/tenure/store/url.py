@@ -34,6 +34,8 @@ OPTIONS: dict[str, frozenset[str]] = {
 SECRET_OPTIONS = frozenset(
     {"access_key_id", "secret_access_key", "session_token", "account_key", "sas_token", "bearer_token"}
 )
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
+"""No credential has one, and no header may."""
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,221}")
 _FLAGS = frozenset({"shared", "virtual_hosted"})
 _HIDDEN = "***"
@@ -174,6 +176,10 @@ def _options(scheme: str, query: str) -> dict[str, str]:
             raise InvalidUrl(f"option {name!r} is given twice in the store URL")
         if not value:
             raise InvalidUrl(f"option {name!r} of the store URL is empty: give it a value or leave it out")
+        if name in SECRET_OPTIONS and CONTROL_CHARACTER.search(value):
+            raise InvalidUrl(
+                f"option {name!r} of the store URL holds a control character, such as the end of a line: leave it out"
+            )
         if name in _FLAGS and value not in ("0", "1"):
             raise InvalidUrl(f"option {name!r} of the store URL is {_presentable(value)[:40]!r}: write 1 or 0")
         options[name] = value
