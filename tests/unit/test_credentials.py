@@ -374,7 +374,7 @@ async def test_a_login_that_fails_does_not_bring_its_own_error_along(monkeypatch
         raise RuntimeError(f"credential_process said token={SECRET}")
 
     monkeypatch.setattr(credentials, "_login", lambda url, environment: ("the AWS profile 'x'", look_up))
-    with pytest.raises(CredentialsNotFound, match="the AWS profile 'x' gave no credentials: .*token=") as caught:
+    with pytest.raises(CredentialsNotFound, match=r"the AWS profile 'x' gave no credentials: .*token=") as caught:
         await find(parse_url("s3://b"))
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 

@@ -38,16 +38,31 @@ CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 """No credential has one, and no header may."""
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,221}")
 _FLAGS = frozenset({"shared", "virtual_hosted"})
-_HIDDEN = "***"
+HIDDEN = "***"
 _LONGEST_HINT = 200
 
-# Signatures and tokens as they occur in what servers and client libraries say.
-_SECRET_PARAMETER = re.compile(
-    r"(?i)(?:\b|(?<=_)|(?<=%26)|(?<=%3F))"
-    r"(sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|awsaccesskeyid|googleaccessid|"
-    r"access_key_id|secret_access_key|session_token|account_key|sas_token|bearer_token|token|password|secret)"
-    r"(=|%3D)[^&\s\"'<>,;)]+"
+# Signatures and tokens as they occur in what servers and client libraries say, and in what programs log: as
+# parameters, headers, JSON and settings. Every repetition is bounded or cannot fail, so that the time is linear.
+_NAMES = (
+    r"(?:aws)?access[-_]?key(?:[-_]?id)?|(?:aws)?secret[-_]?(?:access[-_]?)?key|x-amz-credential|googleaccessid|"
+    r"(?:session|security|sas|bearer|access|refresh|id)[-_]?token|(?:account|api|private)[-_]?key|"
+    r"client[-_]?secret|sharedaccesssignature"
 )
+# Words of prose as well ("wrong token: sign in again"), and a fencing token is a number: after a colon they need
+# quotes, and with spaces around the = anything but a number.
+_WORDS = r"sig|signature|token|password|passwd|secret"
+_GAP = r"[ \t]{0,20}"
+_CLOSED = r"(?:\\{0,3}[\"'])?"
+_QUOTED = r"\\{1,3}\"[^\"]*\"?|\\{1,3}'[^']*'?|\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
+_SECRET_PARAMETER = re.compile(
+    r"(?is)(?:\b|(?<=_)|(?<=%26)|(?<=%3F))("
+    rf"(?:{_NAMES}){_CLOSED}{_GAP}[=:]{_GAP}|"
+    rf"(?:{_NAMES}|{_WORDS})(?:=|%(?:25)*3D)|"
+    rf"(?:{_WORDS}){_CLOSED}{_GAP}(?:={_GAP}(?!\d+\b)|:{_GAP}(?=\\{{0,3}}[\"']))"
+    rf")(?:{_QUOTED}|[^&\s\"'<>,;)]+)"
+)
+_SECRET_NAME = re.compile(rf"(?i)(?:.*[^a-z0-9])?(?:{_NAMES}|{_WORDS}|authorization|cookie)")
+_INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET_ELEMENT = re.compile(r"(?i)<(AWSAccessKeyId|SignatureProvided|StringToSign\w*|CanonicalRequest\w*)>")
 _AUTHORIZATION = re.compile(r"(?i)(authorization\"?\s*[:=]\s*)[^\n]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@\s?#]+@")
@@ -145,10 +160,16 @@ def check_endpoint(name: str, endpoint: str) -> str:
 
 def redact(text: str) -> str:
     """`text` without what may be a secret in it."""
-    text = _SECRET_PARAMETER.sub(lambda found: f"{found[1]}{found[2]}{_HIDDEN}", text)
+    text = _SECRET_PARAMETER.sub(lambda found: found[1] + HIDDEN, text)
     text = _without_elements(text)
-    text = _AUTHORIZATION.sub(lambda found: found[1] + _HIDDEN, text)
-    return _USER_INFO.sub(f"{_HIDDEN}@", text)
+    text = _AUTHORIZATION.sub(lambda found: found[1] + HIDDEN, text)
+    return _USER_INFO.sub(f"{HIDDEN}@", text)
+
+
+def is_secret_name(name: str) -> bool:
+    """Is it the name of a field that holds a secret: `token`, `db_password`, `secretAccessKey`?"""
+    name = name[:200]
+    return bool(_SECRET_NAME.fullmatch(name) or _SECRET_NAME.fullmatch(_INNER_CAPITAL.sub("_", name)))
 
 
 def _without_elements(text: str) -> str:
@@ -158,7 +179,7 @@ def _without_elements(text: str) -> str:
     while found := _SECRET_ELEMENT.search(text, at):
         closing = f"</{found[1]}>"
         end = lowered.find(closing.lower(), found.end())
-        kept += [text[at : found.end()], _HIDDEN, closing]
+        kept += [text[at : found.end()], HIDDEN, closing]
         if end < 0:
             return "".join(kept)
         at = end + len(closing)
@@ -225,7 +246,7 @@ def _without_user(url: str) -> str:
     """A password may hold a `/`, so all before the last `@` is taken for one; without `://`, if it holds a `:`."""
     start, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
     user, at, place = rest.rpartition("@")
-    return redact(f"{start}{slashes}{_HIDDEN}@{place}" if at and (slashes or ":" in user) else url)
+    return redact(f"{start}{slashes}{HIDDEN}@{place}" if at and (slashes or ":" in user) else url)
 
 
 def _presentable(text: str) -> str:
