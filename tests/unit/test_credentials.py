@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -323,3 +325,85 @@ async def test_writes_are_never_repeated_by_the_client() -> None:
     handles = connect(url, await find(url), timeout=1.0)
     assert handles.writes.retry_config["max_retries"] == 0
     assert handles.reads.retry_config["max_retries"] > 0
+
+
+# What the client's parser says of a credential quotes it.
+
+TWICE_ENCODED = json.dumps(
+    json.dumps({"type": "service_account", "private_key": f"-----BEGIN PRIVATE KEY-----{SECRET}"})
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "value", "named"),
+    [
+        ("gs://b/p", "GOOGLE_SERVICE_ACCOUNT_KEY", TWICE_ENCODED, "^gs://b/p/.* GOOGLE_SERVICE_ACCOUNT_KEY .* as JSON"),
+        ("gs://b/p", "GOOGLE_SERVICE_ACCOUNT", "FILE", "GOOGLE_SERVICE_ACCOUNT "),
+        ("gs://b/p", "GOOGLE_APPLICATION_CREDENTIALS", "FILE", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gs://b/p", "GOOGLE_APPLICATION_CREDENTIALS", "/no/such/file", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gs://b/p?service_account=FILE", "X", "", "option 'service_account'"),
+        ("gs://b/p?service_account=FILE", "GOOGLE_SERVICE_ACCOUNT_KEY", TWICE_ENCODED, "option 'service_account' or G"),
+        ("az://b/p?account=a", "AZURE_STORAGE_ACCOUNT_KEY", f"{SECRET}!", "AZURE_STORAGE_ACCOUNT_KEY .* base64"),
+        (f"az://b/p?account=a&account_key={SECRET}!", "X", "", "option 'account_key'"),
+        (f"az://b/p?account=a&sas_token={SECRET}", "X", "", "option 'sas_token'"),
+    ],
+)
+async def test_a_credential_that_cannot_be_parsed_is_named_and_not_quoted(
+    url: str, variable: str, value: str, named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "key.json"
+    file.write_text(TWICE_ENCODED)
+    monkeypatch.setenv(variable, value.replace("FILE", str(file)))
+    url = url.replace("FILE", str(file)) + ("&" if "?" in url else "?") + "endpoint=http://127.0.0.1:1"
+    with pytest.raises(InvalidUrl, match=named) as caught:
+        await open_store(url, timeout=0.5)
+    said = "".join(traceback.format_exception(caught.value))
+    assert SECRET not in said
+    assert "PRIVATE KEY" not in said
+
+
+async def test_a_setting_that_cannot_be_parsed_is_told_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", SECRET)
+    with pytest.raises(InvalidUrl, match=r"cannot be used: .*failed to parse") as caught:
+        await open_store("s3://b/p?endpoint=http://127.0.0.1:1", timeout=0.5)
+    assert SECRET not in str(caught.value)
+
+
+async def test_a_login_that_fails_does_not_bring_its_own_error_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up() -> None:
+        raise RuntimeError(f"credential_process said token={SECRET}")
+
+    monkeypatch.setattr(credentials, "_login", lambda url, environment: ("the AWS profile 'x'", look_up))
+    with pytest.raises(CredentialsNotFound, match=r"the AWS profile 'x' gave no credentials: .*token=") as caught:
+        await find(parse_url("s3://b"))
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("ending", ["\r", "\n", "\r\n", "\0", "\x7f"])
+@pytest.mark.parametrize(
+    ("scheme", "variable"),
+    [
+        *(("s3", name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_TOKEN")),
+        *(("gs", name) for name in ("GOOGLE_BEARER_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS")),
+        *(("az", name) for name in ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_CLIENT_SECRET")),
+    ],
+)
+async def test_a_variable_that_ends_as_a_line_of_windows_is_refused(scheme: str, variable: str, ending: str) -> None:
+    environment = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"} | {variable: SECRET + ending}
+    with pytest.raises(CredentialsNotFound, match=f"{variable} holds a control character") as caught:
+        await find(parse_url(f"{scheme}://b"), environment)
+    assert SECRET not in str(caught.value)
+
+
+async def test_a_variable_that_is_not_used_may_hold_anything() -> None:
+    await find(parse_url("s3://b?access_key_id=a&secret_access_key=b"), {"AWS_SESSION_TOKEN": "x\r"})
+    await find(parse_url("gs://b"), {"AWS_SESSION_TOKEN": "x\r"})
+    await find(parse_url("gs://b"), {"GOOGLE_SERVICE_ACCOUNT_KEY": '{\n  "type": "service_account"\r\n}\n'})
+
+
+@pytest.mark.parametrize(("scheme", "option"), [("s3", "access_key_id"), ("s3", "session_token"), ("az", "sas_token")])
+@pytest.mark.parametrize("ending", ["%0D", "%0A", "%00"])
+def test_an_option_that_holds_a_control_character_is_refused(scheme: str, option: str, ending: str) -> None:
+    with pytest.raises(InvalidUrl, match=f"option '{option}' of the store URL holds a control character") as caught:
+        parse_url(f"{scheme}://b?{option}={SECRET}{ending}")
+    assert SECRET not in str(caught.value)

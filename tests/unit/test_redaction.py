@@ -32,6 +32,22 @@ TEXTS = {
     "key id": f"<Error><Code>InvalidAccessKeyId</Code><AWSAccessKeyId>{SECRET}</AWSAccessKeyId></Error>",
     "form": f"grant_type=x&client_secret={SECRET}&scope=y",
     "token": f"?token={SECRET}",
+    "single quotes": f"password='{SECRET}'",
+    "double quotes": f'secret_access_key="{SECRET}"',
+    "a space in quotes": f'password="SE {SECRET}"',
+    "a quotation in quotes": f'password="SE\\"{SECRET}"',
+    "quotes that do not end": f"password='SE {SECRET}",
+    "spaces": f"aws_session_token = {SECRET}",
+    "a word and spaces": f"token = {SECRET}",
+    "json": f'{{"secret_access_key":"{SECRET}"}}',
+    "json in json": f'"{{\\"secret_access_key\\": \\"{SECRET}\\"}}"',
+    "json of a word": f'{{"token": "{SECRET}"}}',
+    "python": f"{{'SecretAccessKey': '{SECRET}', 'SessionToken': '{SECRET}'}}",
+    "azure": f"AccountName=a;AccountKey={SECRET};EndpointSuffix=core.windows.net",
+    "a header": f"x-amz-security-token: {SECRET}",
+    "yaml": f"secret_access_key: {SECRET}",
+    "hyphens": f"?secret-access-key={SECRET}",
+    "quoted twice": f"sig%253D{SECRET}",
     "our own": f"s3://b?secret_access_key={SECRET}&region=x",
 }
 
@@ -58,7 +74,18 @@ def test_no_explanation_holds_the_secret(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "plain", ["the region 'us-east-1' is wrong; expecting 'eu-west-1'", "http://127.0.0.1:9000/b/k", "a@b.c"]
+    "plain",
+    [
+        "the region 'us-east-1' is wrong; expecting 'eu-west-1'",
+        "http://127.0.0.1:9000/b/k",
+        "a@b.c",
+        "token: 7",
+        "token = 7",
+        '{"token": 7}',
+        "wrong token: sign in again",
+        "the token 'x' is none",
+        "UPDATE items SET token = 7 WHERE token <= 8",
+    ],
 )
 def test_what_is_no_secret_stays(plain: str) -> None:
     assert redact(plain) == plain
@@ -103,6 +130,25 @@ def test_every_secret_option_belongs_to_a_scheme() -> None:
         f"file:///?sig={SECRET}",
         f"data/app?sig={SECRET}",
         f'gs://b?service_account={{"private_key":"{SECRET}"}}',
+        f"s3://b/p&secret_access_key={SECRET}",
+        f"s3://b/p&secret-access-key={SECRET}",
+        f"s3://b/p%3Fsecret-access-key={SECRET}",
+        f"s3://b/p%26my_key={SECRET}//x",
+        f"s3://b/p;sig={SECRET}",
+        f"s3://b&secret_access_key={SECRET}",
+        f"s3://AKIA:a&{SECRET}@bucket#x",
+        f"s3://b?secret_access_key%3D{SECRET}",
+        f"s3://b?secret_access_key%253D{SECRET}",
+        f"s3://b?colour:{SECRET}",
+        f"s3://b?virtual_hosted=1%26secret_access_key%3D{SECRET}",
+        f"s3://b?auth=login%26secret-access-key%3D{SECRET}",
+        f"s3://b?endpoint=h:1%26secret-access-key={SECRET}",
+        f"file://host/p%3Fsig={SECRET}",
+        f"file://host/p&sig={SECRET}",
+        f"file://host&key={SECRET}/p",
+        f"//me:{SECRET}@host:port",
+        f"AKIA:{SECRET}@bucket/prefix",
+        f"s3:/b&secret_key={SECRET}",
     ],
 )
 def test_a_refused_url_is_not_quoted_with_its_secret(url: str) -> None:
@@ -131,6 +177,17 @@ HOSTILE = {
     "headers": "authorization " * 40_000,
     "users": "://a" * 130_000,
     "parameters": "sig=" * 130_000,
+    "names": "secret_access_key " * 30_000,
+    "names in quotes": '"password"' * 50_000,
+    "quotes": "sig='" * 100_000,
+    "mixed quotes": "sig='sig=\"" * 50_000,
+    "spaces before =": ("sig" + " " * 30) * 15_000,
+    "spaces after =": ("token =" + " " * 30) * 15_000,
+    "one gap": "password" + " " * 500_000 + "=x",
+    "backslashes": 'sig="' + "\\" * 500_000,
+    "backslashes before": ("sig=" + "\\" * 30) * 15_000,
+    "digits": "token = " * 50_000 + "7" * 200_000,
+    "percent": "sig%25" * 80_000 + "sig%" + "25" * 100_000,
 }
 
 

@@ -81,6 +81,23 @@ def test_secrets_are_taken_out_everywhere() -> None:
     assert "***" in line
 
 
+@pytest.mark.parametrize(
+    "name", ["token", "dbPassword", "db_password", "secretAccessKey", "AccountKey", "x-api-key", "authorization"]
+)
+def test_a_field_with_the_name_of_a_secret_is_hidden_whole(name: str) -> None:
+    for value in (f"'{SECRET}'", f'"SE {SECRET}', [SECRET], {"value": SECRET}, (f"a {SECRET}",), SECRET.encode()):
+        assert told(record(**{name: value}))[name] == "***"
+        assert told(record(nested={name: value}))["nested"] == {name: "***"}
+    assert told(record(), **{name: f"a {SECRET}"})[name] == "***"
+
+
+def test_a_fencing_token_is_a_number_and_no_secret() -> None:
+    found = told(record("token: 7", token=7, fencing_token=8, password=9, tokens="two", secret=None))
+    assert [found[name] for name in ("message", "token", "fencing_token", "password", "tokens", "secret")] == [
+        *("token: 7", 7, 8, "***", "two", None)
+    ]
+
+
 class Hostile:
     def __str__(self) -> str:
         raise RuntimeError("no")

@@ -64,7 +64,8 @@ def check_key(key: str, limit: int = MAX_KEY_BYTES) -> str:
     """Give back `key` if a store may hold it; otherwise say what is wrong with it."""
     if is_key(key, limit):
         return key
-    raise InvalidKey(_complaint("key", key, limit))
+    shown = f"key {(key if len(key) <= 80 else key[:80] + '…')!r}" if key else "key"
+    raise InvalidKey(f"{shown} {flaw(key, limit)}")
 
 
 def check_prefix(prefix: str, limit: int = MAX_KEY_BYTES) -> str:
@@ -92,22 +93,22 @@ def _fits(segment: str) -> bool:
     return len(segment) <= MAX_SEGMENT_BYTES and segment not in (".", "..")
 
 
-def _complaint(what: str, key: str, limit: int) -> str:
-    shown = repr(key if len(key) <= 80 else key[:80] + "…")
+def flaw(key: str, limit: int = MAX_KEY_BYTES) -> str:
+    """What is wrong with a key that no store may hold, in words that do not quote it: it may hold a secret."""
     if not key:
-        return f"{what} is empty: it needs at least one character"
+        return "is empty: it needs at least one character"
     if len(key) > limit:
-        return f"{what} {shown} is {len(key)} characters long, and the limit is {limit}"
+        return f"is {len(key)} characters long, and the limit is {limit}"
     if bad := _BAD_CHARACTER.search(key):
         return (
-            f"{what} {shown} holds {bad[0]!r}; a key holds {_ALPHABET}: "
+            f"holds {bad[0]!r}; a key holds {_ALPHABET}: "
             "pass names that come from people through tenure.store.encode_name"
         )
     for segment in key.split("/"):
         if not segment:
-            return f"{what} {shown} has an empty segment: write each / between two segments, once"
+            return "has an empty segment: write each / between two segments, once"
         if segment in (".", ".."):
-            return f"{what} {shown} has the segment {segment!r}, which names a folder elsewhere"
+            return f"has the segment {segment!r}, which names a folder elsewhere"
         if len(segment) > MAX_SEGMENT_BYTES:
-            return f"{what} {shown} has a segment of {len(segment)} bytes, and the limit is {MAX_SEGMENT_BYTES}"
-    raise AssertionError(f"no complaint about {key!r}")
+            return f"has a segment of {len(segment)} bytes, and the limit is {MAX_SEGMENT_BYTES}"
+    raise AssertionError(f"no complaint about a key of {len(key)} characters")

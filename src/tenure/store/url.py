@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import msgspec
 
-from tenure.errors import InvalidKey, InvalidUrl
-from tenure.store.keys import MAX_PREFIX_BYTES, check_key
+from tenure.errors import InvalidUrl
+from tenure.store.keys import MAX_PREFIX_BYTES, flaw, is_key
 
 OPTIONS: dict[str, frozenset[str]] = {
     "memory": frozenset(),
@@ -34,21 +34,43 @@ OPTIONS: dict[str, frozenset[str]] = {
 SECRET_OPTIONS = frozenset(
     {"access_key_id", "secret_access_key", "session_token", "account_key", "sas_token", "bearer_token"}
 )
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
+"""No credential has one, and no header may."""
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{0,221}")
 _FLAGS = frozenset({"shared", "virtual_hosted"})
-_HIDDEN = "***"
+HIDDEN = "***"
 _LONGEST_HINT = 200
 
-# Signatures and tokens as they occur in what servers and client libraries say.
-_SECRET_PARAMETER = re.compile(
-    r"(?i)(?:\b|(?<=_)|(?<=%26)|(?<=%3F))"
-    r"(sig|signature|x-amz-signature|x-amz-credential|x-amz-security-token|awsaccesskeyid|googleaccessid|"
-    r"access_key_id|secret_access_key|session_token|account_key|sas_token|bearer_token|token|password|secret)"
-    r"(=|%3D)[^&\s\"'<>,;)]+"
+# Signatures and tokens as they occur in what servers and client libraries say, and in what programs log: as
+# parameters, headers, JSON and settings. Every repetition is bounded or cannot fail, so that the time is linear.
+_NAMES = (
+    r"(?:aws)?access[-_]?key(?:[-_]?id)?|(?:aws)?secret[-_]?(?:access[-_]?)?key|x-amz-credential|googleaccessid|"
+    r"(?:session|security|sas|bearer|access|refresh|id)[-_]?token|(?:account|api|private)[-_]?key|"
+    r"client[-_]?secret|sharedaccesssignature"
 )
+# Words of prose as well ("wrong token: sign in again"), and a fencing token is a number: after a colon they need
+# quotes, and with spaces around the = anything but a number.
+_WORDS = r"sig|signature|token|password|passwd|secret"
+_GAP = r"[ \t]{0,20}"
+_CLOSED = r"(?:\\{0,3}[\"'])?"
+_QUOTED = r"\\{1,3}\"[^\"]*\"?|\\{1,3}'[^']*'?|\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
+_SECRET_PARAMETER = re.compile(
+    r"(?is)(?:\b|(?<=_)|(?<=%26)|(?<=%3F))("
+    rf"(?:{_NAMES}){_CLOSED}{_GAP}[=:]{_GAP}|"
+    rf"(?:{_NAMES}|{_WORDS})(?:=|%(?:25)*3D)|"
+    rf"(?:{_WORDS}){_CLOSED}{_GAP}(?:={_GAP}(?!\d+\b)|:{_GAP}(?=\\{{0,3}}[\"']))"
+    rf")(?:{_QUOTED}|[^&\s\"'<>,;)]+)"
+)
+_SECRET_NAME = re.compile(rf"(?i)(?:.*[^a-z0-9])?(?:{_NAMES}|{_WORDS}|authorization|cookie)")
+_INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET_ELEMENT = re.compile(r"(?i)<(AWSAccessKeyId|SignatureProvided|StringToSign\w*|CanonicalRequest\w*)>")
 _AUTHORIZATION = re.compile(r"(?i)(authorization\"?\s*[:=]\s*)[^\n]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@\s?#]+@")
+
+# Where a query begins that was mistyped, or quoted once too often.
+_QUERY = re.compile(r"(?i)[?&;]|%(?:25)*(?:3F|26|3B)")
+_NAMED_SCHEME = re.compile(r"[A-Za-z0-9+.-]{1,20}(?=://)")
+_OPTION_WORD = re.compile(r"[A-Za-z0-9_.-]{0,40}")
 
 
 class StoreUrl(msgspec.Struct, frozen=True):
@@ -96,16 +118,16 @@ def parse_url(url: str) -> StoreUrl:
         has_user, has_port = bool(parts.username or parts.password), parts.port is not None
     except ValueError:  # its text quotes what may be half of a password
         raise InvalidUrl(
-            f"a store URL that begins with {url.partition('://')[0][:20]}:// cannot be read: "
+            f"a store URL that begins with {_named_scheme(url)}:// cannot be read: "
             "between :// and the next / goes the bucket alone, without user, password or port"
         ) from None
     scheme = parts.scheme
     if scheme not in OPTIONS:
         known = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "file", "memory"))
-        place = url.partition("?")[0]  # what follows may hold secrets
+        place = url.partition("?")[0]
         hint = (
             f"; for a local directory write file://{quote(str(Path(place).absolute()), errors='replace')}"
-            if _looks_like_path(url)
+            if _looks_like_path(url) and _presentable(url) == place  # else it would repeat what is kept back
             else ""
         )
         raise InvalidUrl(f"store URL {_shorten(url)!r} does not begin with one of {known}{hint}")
@@ -131,17 +153,23 @@ def parse_url(url: str) -> StoreUrl:
 def check_endpoint(name: str, endpoint: str) -> str:
     """Give back a server's address; `name` says where it came from if it is none."""
     if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", endpoint):
-        shown = _without_user(endpoint)[:80]
+        shown = _QUERY.split(_without_user(endpoint), maxsplit=1)[0][:80]
         raise InvalidUrl(f"{name} is {shown!r}: write it as https://HOST[:PORT], without a user")
     return endpoint
 
 
 def redact(text: str) -> str:
     """`text` without what may be a secret in it."""
-    text = _SECRET_PARAMETER.sub(lambda found: f"{found[1]}{found[2]}{_HIDDEN}", text)
+    text = _SECRET_PARAMETER.sub(lambda found: found[1] + HIDDEN, text)
     text = _without_elements(text)
-    text = _AUTHORIZATION.sub(lambda found: found[1] + _HIDDEN, text)
-    return _USER_INFO.sub(f"{_HIDDEN}@", text)
+    text = _AUTHORIZATION.sub(lambda found: found[1] + HIDDEN, text)
+    return _USER_INFO.sub(f"{HIDDEN}@", text)
+
+
+def is_secret_name(name: str) -> bool:
+    """Is it the name of a field that holds a secret: `token`, `db_password`, `secretAccessKey`?"""
+    name = name[:200]
+    return bool(_SECRET_NAME.fullmatch(name) or _SECRET_NAME.fullmatch(_INNER_CAPITAL.sub("_", name)))
 
 
 def _without_elements(text: str) -> str:
@@ -151,7 +179,7 @@ def _without_elements(text: str) -> str:
     while found := _SECRET_ELEMENT.search(text, at):
         closing = f"</{found[1]}>"
         end = lowered.find(closing.lower(), found.end())
-        kept += [text[at : found.end()], _HIDDEN, closing]
+        kept += [text[at : found.end()], HIDDEN, closing]
         if end < 0:
             return "".join(kept)
         at = end + len(closing)
@@ -164,18 +192,24 @@ def _options(scheme: str, query: str) -> dict[str, str]:
     for name, value in parse_qsl(query.replace("+", "%2B"), keep_blank_values=True):
         if name not in OPTIONS[scheme]:
             known = ", ".join(sorted(OPTIONS[scheme])) or "none"
-            raise InvalidUrl(f"a {scheme}:// URL has no option {name[:40]!r}; it takes: {known}")
+            raise InvalidUrl(f"a {scheme}:// URL has no option {_option_word(name)!r}; it takes: {known}")
         if name in options:
             raise InvalidUrl(f"option {name!r} is given twice in the store URL")
         if not value:
             raise InvalidUrl(f"option {name!r} of the store URL is empty: give it a value or leave it out")
+        if name in SECRET_OPTIONS and CONTROL_CHARACTER.search(value):
+            raise InvalidUrl(
+                f"option {name!r} of the store URL holds a control character, such as the end of a line: leave it out"
+            )
         if name in _FLAGS and value not in ("0", "1"):
-            raise InvalidUrl(f"option {name!r} of the store URL is {value[:40]!r}: write 1 or 0")
+            raise InvalidUrl(f"option {name!r} of the store URL is {_presentable(value)[:40]!r}: write 1 or 0")
         options[name] = value
     if options.get("service_account", "").lstrip().startswith("{"):
         raise InvalidUrl("option 'service_account' of the store URL holds a key itself: give the path of its file")
     if options.get("auth", "login") != "login":
-        raise InvalidUrl(f"option 'auth' of the store URL is {options['auth'][:40]!r}: the only value is 'login'")
+        raise InvalidUrl(
+            f"option 'auth' of the store URL is {_presentable(options['auth'])[:40]!r}: the only value is 'login'"
+        )
     if "endpoint" in options:
         check_endpoint("option 'endpoint'", options["endpoint"])
     return options
@@ -184,8 +218,8 @@ def _options(scheme: str, query: str) -> dict[str, str]:
 def _directory(url: str, host: str, path: str) -> Path:
     if host not in ("", "localhost"):
         raise InvalidUrl(
-            f"store URL {_shorten(url)!r} names the host {host!r}: write file:///{host}{path} with three slashes "
-            "for an absolute path"
+            f"store URL {_shorten(url)!r} names the host {_presentable(host)!r}: write "
+            f"file:///{_presentable(host + path)[:120]} with three slashes for an absolute path"
         )
     directory = Path(unquote(path))
     if not directory.is_absolute() or directory == Path("/") or "\0" in str(directory):
@@ -197,10 +231,8 @@ def _prefix(url: str, path: str) -> str:
     prefix = unquote(path).strip("/")
     if not prefix:
         return ""
-    try:
-        check_key(prefix)
-    except InvalidKey as error:
-        raise InvalidUrl(f"the prefix of store URL {_shorten(url)!r} cannot be used: {error}") from None
+    if not is_key(prefix):
+        raise InvalidUrl(f"the prefix of store URL {_shorten(url)!r} cannot be used: it {flaw(prefix)}")
     if len(prefix) > MAX_PREFIX_BYTES:
         raise InvalidUrl(f"the prefix of store URL {_shorten(url)!r} is over {MAX_PREFIX_BYTES} characters")
     return prefix + "/"
@@ -211,11 +243,31 @@ def _looks_like_path(url: str) -> bool:
 
 
 def _without_user(url: str) -> str:
-    """A password may hold a `/`, so all before the last `@` is taken for one."""
-    start, _, rest = url.partition("://")
-    return redact(f"{start}://{_HIDDEN}@{rest.rpartition('@')[2]}" if "@" in rest else url)
+    """A password may hold a `/`, so all before the last `@` is taken for one; without `://`, if it holds a `:`."""
+    start, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
+    user, at, place = rest.rpartition("@")
+    return redact(f"{start}{slashes}{HIDDEN}@{place}" if at and (slashes or ":" in user) else url)
+
+
+def _presentable(text: str) -> str:
+    """`text` of a URL up to where a query may begin, which may hold secrets under any name. A user goes first: a
+    password may hold what looks like that beginning."""
+    return _QUERY.split(_without_user(text.partition("?")[0]), maxsplit=1)[0]
 
 
 def _shorten(url: str) -> str:
-    place = _without_user(url.partition("?")[0])  # the query may hold secrets under any name
+    place = _presentable(url)
     return place if len(place) <= 120 else place[:120] + "…"
+
+
+def _named_scheme(url: str) -> str:
+    """Of a URL that cannot be taken apart; one without a scheme begins with what may be a password."""
+    found = _NAMED_SCHEME.match(url)
+    return found[0] if found else ""
+
+
+def _option_word(name: str) -> str:
+    """Of an option that there is not: a `=` that was quoted makes a name of the value as well."""
+    found = _OPTION_WORD.match(name)
+    assert found is not None
+    return found[0]

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tenure.store.url import redact
+from tenure.store.url import HIDDEN, is_secret_name, redact
 
 MAX_TEXT = 16_000
 """Characters of a message, of an error, and of a field."""
@@ -46,7 +46,7 @@ class JsonFormatter(logging.Formatter):
 
     def __init__(self, **fields: str) -> None:
         super().__init__()
-        self._fields = {name: redact(str(value))[:MAX_TEXT] for name, value in fields.items() if name not in _OURS}
+        self._fields = {name: _plain(str(value), name) for name, value in fields.items() if name not in _OURS}
 
     def format(self, record: logging.LogRecord) -> str:
         try:
@@ -83,18 +83,22 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object, name: str = "") -> Any:
-    """Numbers and the like stay; everything else is a text. `name` may say that it is a secret."""
-    if value is None or isinstance(value, bool | int | float):
+    """Numbers and the like stay; everything else is a text. `name` may say that it is a secret, and then all of it is
+    hidden, whatever it looks like; but a token that is a number is a fencing token."""
+    plain = value is None or isinstance(value, bool | int | float)
+    if is_secret_name(name) and not (plain and (value is None or name.lower().endswith("token"))):
+        return HIDDEN
+    if plain:
         return value
     if isinstance(value, Mapping):
         return {str(name)[:100]: _plain(each, str(name)) for name, each in list(value.items())[:MAX_FIELDS]}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each, name) for each in list(value)[:MAX_FIELDS]]
+        return [_plain(each) for each in list(value)[:MAX_FIELDS]]
     try:
         text = value if isinstance(value, str) else str(value)
     except Exception:
         text = f"(a {type(value).__name__} that cannot be told)"
-    return redact(f"{name}={text[:MAX_TEXT]}").removeprefix(f"{name}=")
+    return redact(text[:MAX_TEXT])[:MAX_TEXT]
 
 
 def _line(told: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ import msgspec
 from tenure.errors import CredentialsNotFound, InvalidUrl, MissingExtra, StoreError
 from tenure.store.cloud.failures import no_credentials
 from tenure.store.cloud.place import region_of
-from tenure.store.url import StoreUrl, redact
+from tenure.store.url import CONTROL_CHARACTER, StoreUrl, redact
 
 T = TypeVar("T")
 
@@ -59,6 +59,12 @@ _IN_URL = {
     "gs": ("service_account", "bearer_token"),
     "az": ("account_key", "sas_token"),
 }
+# What goes into a request as it is. A key of Google's is JSON, and may have lines.
+_ONE_LINE = {
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_TOKEN"),
+    "gs": tuple(name for name, _ in _AMBIENT["gs"] if name != "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    "az": tuple(name for name, _ in _AMBIENT["az"]),
+}
 _SKIP_SIGNATURE = {"s3": "AWS_SKIP_SIGNATURE", "gs": "GOOGLE_SKIP_SIGNATURE", "az": "AZURE_SKIP_SIGNATURE"}
 
 
@@ -75,6 +81,7 @@ async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Cr
         return Credentials("store URL", _static(url))
     make = _login(url, environment)
     if make is None:
+        _check_lines(url, environment)
         return Credentials(_ambient(url, environment))
     source, look_up = make
     try:
@@ -85,7 +92,8 @@ async def find(url: StoreUrl, environment: Mapping[str, str] = os.environ) -> Cr
     except (StoreError, MissingExtra):
         raise
     except Exception as error:
-        raise CredentialsNotFound(f"{source} gave no credentials: {redact(str(error))[:300]}") from error
+        # Not from it: a traceback tells a cause as well, and that one is not redacted.
+        raise CredentialsNotFound(f"{source} gave no credentials: {redact(str(error))[:300]}") from None
 
 
 async def in_own_thread(look_up: Callable[[], T]) -> T:
@@ -129,6 +137,17 @@ def _static(url: StoreUrl) -> Callable[[], dict[str, str | None]]:
         }
 
     return keys
+
+
+def _check_lines(url: StoreUrl, environment: Mapping[str, str]) -> None:
+    """A variable from a file with the line ends of Windows ends in one: obstore would panic over it at each request,
+    which looks like a server that does not answer."""
+    for name in _ONE_LINE[url.scheme]:
+        if CONTROL_CHARACTER.search(environment.get(name, "")):
+            raise CredentialsNotFound(
+                f"{name} holds a control character, such as the end of a line: set it without (a file of variables "
+                "that was written on Windows has \\r at the end of each line)"
+            )
 
 
 def _ambient(url: StoreUrl, environment: Mapping[str, str]) -> str:

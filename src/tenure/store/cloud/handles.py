@@ -7,6 +7,7 @@ remove what was written in between.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +29,29 @@ Handle: TypeAlias = S3Store | GCSStore | AzureStore
 _READ_RETRIES = 3
 _CONNECT_SECONDS = 3.0
 
+# Credentials that obstore parses when a client is made: options, variables, and what would be right.
+_PARSED = {
+    "gs": (
+        ("service_account",),
+        (
+            *("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ),
+        "give one readable file as Google made it, or in GOOGLE_SERVICE_ACCOUNT_KEY its text as JSON, which begins "
+        "with { and not with a quotation mark",
+    ),
+    "az": (
+        ("account_key", "sas_token"),
+        (
+            *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
+            *("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"),
+        ),
+        "an account key is base64, and a SAS token is NAME=VALUE&NAME=VALUE…",
+    ),
+}
+_OF_CREDENTIALS = ("credential", "service account", "access key", "sas ")
+_QUOTATION = re.compile(r"[\"'`\n{]")
+
 
 class Handles(msgspec.Struct, frozen=True):
     reads: Handle
@@ -48,8 +72,19 @@ def connect(
     except ConfigError:
         raise
     except Exception as error:
-        said = redact(str(error).partition("\n")[0])[:300]
-        raise InvalidUrl(f"{url.shown} cannot be used: {said}") from None
+        raise InvalidUrl(f"{url.shown} cannot be used: {_reason(url, str(error), environment)}") from None
+
+
+def _reason(url: StoreUrl, said: str, environment: Mapping[str, str]) -> str:
+    """obstore's parsers quote what they cannot read, and may have been given a private key: of a credential nothing
+    is passed on, and of anything else only what comes before the first quotation."""
+    lowered = said.lower()
+    if url.scheme in _PARSED and any(sign in lowered for sign in _OF_CREDENTIALS):
+        options, variables, right = _PARSED[url.scheme]
+        given = [f"option {name!r}" for name in options if name in url.options]
+        given += [name for name in variables if environment.get(name)]
+        return f"{' or '.join(given) or 'the login of this machine'} cannot be read as a credential: {right}"
+    return redact(_QUOTATION.split(said, maxsplit=1)[0])[:300].strip()
 
 
 _used_in: int | None = None
