@@ -220,11 +220,17 @@ def _on_one_line(message: str) -> str:
 def _failed(sentence: str, code: int = EXIT_UNCLEAR, hint: str = "") -> int:
     """Say it in one sentence, with the stack trace only if it was asked for."""
     if _settings["debug"]:
-        traceback.print_exc()
+        _show_trace()
     click.echo(printable(sentence), err=True)  # it may hold what somebody wrote to the bucket
     if hint:
         click.echo(hint, err=True)
     return code
+
+
+def _show_trace() -> None:
+    """What an exception says may come from the bucket, and from a store's answer with secrets in it."""
+    for line in redact(traceback.format_exc()).rstrip("\n").split("\n"):
+        click.echo(printable(line), err=True)
 
 
 def _open_what_is_closed() -> None:
