@@ -20,7 +20,7 @@ import click
 from tenure._version import __version__
 from tenure.cli import output, settings
 from tenure.errors import ConfigError, TenureError
-from tenure.observe.printable import printable
+from tenure.observe.printable import printable, printable_lines
 from tenure.store.url import redact
 
 EXIT_UNCLEAR = 2
@@ -229,8 +229,7 @@ def _failed(sentence: str, code: int = EXIT_UNCLEAR, hint: str = "") -> int:
 
 def _show_trace() -> None:
     """What an exception says may come from the bucket, and from a store's answer with secrets in it."""
-    for line in redact(traceback.format_exc()).rstrip("\n").split("\n"):
-        click.echo(printable(line), err=True)
+    click.echo(printable_lines(redact(traceback.format_exc())), err=True, nl=False)
 
 
 def _open_what_is_closed() -> None:
