@@ -155,6 +155,15 @@ def test_who_asked_for_what_is_logged(tmp_path: Path, debug: str) -> None:
     assert "127.0.0.1 asked for transfer to='w-1' force=True, in vain: " in line
 
 
+def test_which_proxies_are_believed_is_not_the_environments_to_say(tmp_path: Path) -> None:
+    """With `*` whoever reaches the port would choose the address that is logged and that wrong tokens are counted by."""
+    environment = {"TENURE_DASHBOARD_TOKEN": TOKEN, "FORWARDED_ALLOW_IPS": "192.0.2.1"}
+    with served(tmp_path.as_uri(), "--port", "0", **environment) as server:
+        headers = {"Authorization": f"Bearer {TOKEN}", "X_Forwarded_For": "192.0.2.77"}
+        assert server.ask("api/actions/step-down", b"{}", **headers)[0] == 409
+        assert "192.0.2.77 asked for step-down" in server.end()[1], "this machine's own proxy"
+
+
 def test_what_is_logged_is_fit_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("tenure.dashboard")
     with logging_to_stderr():

@@ -225,6 +225,7 @@ async def serve(app: Any, parts: Dashboard, listener: socket.socket, began: Call
         log_level="critical",
         access_log=False,
         server_header=False,
+        forwarded_allow_ips="127.0.0.1,::1",  # else an environment variable of uvicorn's decides whom to believe
         limit_concurrency=_MAX_CONNECTIONS,
         timeout_graceful_shutdown=_SECONDS_TO_END,
     )
