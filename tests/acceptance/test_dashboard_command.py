@@ -156,7 +156,7 @@ def test_who_asked_for_what_is_logged(tmp_path: Path, debug: str) -> None:
 
 
 def test_which_proxies_are_believed_is_not_the_environments_to_say(tmp_path: Path) -> None:
-    """With `*` whoever reaches the port would choose the address that is logged and that wrong tokens are counted by."""
+    """With `*` whoever reaches the port would choose the address that is logged, and by which tries are counted."""
     environment = {"TENURE_DASHBOARD_TOKEN": TOKEN, "FORWARDED_ALLOW_IPS": "192.0.2.1"}
     with served(tmp_path.as_uri(), "--port", "0", **environment) as server:
         headers = {"Authorization": f"Bearer {TOKEN}", "X_Forwarded_For": "192.0.2.77"}
