@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tenure.cli.dashboard import logging_to_stderr
 from tenure.cli.main import run
 from tests.acceptance.command import tenure
 from tests.acceptance.pages import PYTHON, ROOT, SHELL, blocks, commands
@@ -136,6 +138,46 @@ def test_with_a_token_from_the_environment_or_a_file(tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.communicate()
+
+
+@pytest.mark.parametrize("debug", ["", "1"])
+def test_who_asked_for_what_is_logged(tmp_path: Path, debug: str) -> None:
+    bearer = f"Bearer {TOKEN}"
+    environment = {"TENURE_DASHBOARD_TOKEN": TOKEN, "TENURE_DEBUG": debug}
+    with served(tmp_path.as_uri(), "--port", "0", **environment) as server:
+        body = b'{"to": "w-1", "force": true}'
+        assert server.ask("api/actions/transfer", body, Authorization=bearer)[0] == 409
+        code, errors = server.end()
+    assert code == 0
+    assert TOKEN not in errors
+    (line,) = errors.splitlines()
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", line)
+    assert "127.0.0.1 asked for transfer to='w-1' force=True, in vain: " in line
+
+
+def test_which_proxies_are_believed_is_not_the_environments_to_say(tmp_path: Path) -> None:
+    """With `*` whoever reaches the port would choose the address that is logged, and by which tries are counted."""
+    environment = {"TENURE_DASHBOARD_TOKEN": TOKEN, "FORWARDED_ALLOW_IPS": "192.0.2.1"}
+    with served(tmp_path.as_uri(), "--port", "0", **environment) as server:
+        headers = {"Authorization": f"Bearer {TOKEN}", "X_Forwarded_For": "192.0.2.77"}
+        assert server.ask("api/actions/step-down", b"{}", **headers)[0] == 409
+        assert "192.0.2.77 asked for step-down" in server.end()[1], "this machine's own proxy"
+
+
+def test_what_is_logged_is_fit_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("tenure.dashboard")
+    with logging_to_stderr():
+        log.info("asked for %s", "\x1b[2J\nforged")
+        try:
+            raise OSError("https://me:hunter2@example.org says \x1b[2J")
+        except OSError:
+            log.exception("could not be answered")
+    log.info("nothing any more")
+    found = capsys.readouterr().err.split("\n")
+    assert found[0].endswith("asked for \\x1b[2J\\x0aforged")
+    assert found[1].endswith("could not be answered")
+    assert found[2] == "Traceback (most recent call last):"
+    assert all(line.isprintable() and "hunter2" not in line and "any more" not in line for line in found)
 
 
 @pytest.mark.parametrize(

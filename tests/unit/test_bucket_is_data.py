@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from tenure import CoordinatorConfig, GlobalCoordinatorService
-from tenure.election.records import encode
+from tenure.cli import status
+from tenure.cli.main import run
+from tenure.election.records import Damage, encode
+from tenure.errors import LedgerDamaged
+from tenure.ledger import ledger_store
+from tenure.ledger.layout import log_key
+from tenure.ledger.records import decode_entry
+from tenure.plugins.queue import S3QueuePlugin
+from tenure.store import open_store
 from tenure.store.memory import MemoryStore
 from tests.unit.dashboards import a_lease
 
@@ -206,3 +214,41 @@ async def test_the_name_of_a_leader_cannot_forge_a_line_of_a_log(caplog: pytest.
     finally:
         await service.stop()
     assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+def test_a_stack_trace_shows_bytes_of_the_bucket_without_what_a_terminal_acts_upon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plant() -> None:
+        async with open_store(tmp_path.as_uri()) as store:
+            body = b'{"tenure":"\\u001b]0;pwned\\u0007\\u001b[2J","schemaVersion":1}'
+            await ledger_store(store, S3QueuePlugin.slug, "q").put(log_key(1), body)
+
+    asyncio.run(plant())
+    monkeypatch.setenv("TENURE_DEBUG", "1")
+    assert run(["queue", "stats", tmp_path.as_uri(), "q"]) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert "pwned" in told
+    assert all(line.isprintable() for line in told.split("\n"))
+
+
+def test_a_stack_trace_shows_no_secret_and_no_escape_of_an_exception(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise LedgerDamaged("https://me:hunter2@example.org says \x1b[2J")
+
+    monkeypatch.setattr(status, "find_status", fail)
+    assert run(["--debug", "status", tmp_path.as_uri()]) == 2
+    told = capsys.readouterr().err
+    trace = told.partition("LedgerDamaged: ")[2].partition("\n")[0]
+    assert "says \\x1b[2J" in trace
+    assert "hunter2" not in trace
+
+
+def test_what_is_said_of_damage_forges_nothing() -> None:
+    damage = decode_entry(b'{"tenure":"\\u001b[2J\\u2028","schemaVersion":1}', 1)
+    assert isinstance(damage, Damage)
+    assert "[2J" in damage.reason
+    assert damage.reason.isprintable()

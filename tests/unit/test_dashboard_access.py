@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Mount
 
 import tenure.dashboard
@@ -355,6 +356,17 @@ class TestSessions:
         clock.advance(4 * 3600)
         assert sessions.find(used) is None, "however much it is used"
         assert len(sessions) == 0
+
+    def test_a_page_that_is_left_open_is_no_use(self) -> None:
+        clock = SimulatedClock()
+        door = access.Access(TOKEN, read_needs_token=True, bound_host="", allowed_hosts=(), clock=clock, draw_id=new_id)
+        id, _ = door.sign_in(Request({"type": "http", "headers": []}), TOKEN)
+        stays = door.stays(Request({"type": "http", "headers": [(b"cookie", f"{access.COOKIE}={id}".encode())]}))
+        for _ in range(7):
+            clock.advance(3600)
+            assert stays()
+        clock.advance(3601)
+        assert not stays(), "nobody has used it for eight hours"
 
 
 @pytest.mark.parametrize("token", ["", "short", "x" * 15, "x" * 1025, "with a space in it", "ümläut" * 4, "a\n" * 10])

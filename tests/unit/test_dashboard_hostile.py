@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ from tenure.coordinator.pulse import read_pulse
 from tenure.dashboard import collector, work
 from tenure.dashboard.sections import shown as shown_text
 from tenure.election.records import Term, Worker, encode
+from tenure.errors import RequestRefused
 from tenure.ledger import ledger_store
 from tenure.plugins.supervisor.status import folder_of
 from tenure.store import Store, encode_name, open_store
@@ -183,3 +185,23 @@ async def test_a_defect_is_answered_with_all_headers_and_told(
     assert "the secret" not in response.text
     assert "the secret of this process" in caplog.text
     assert set(sound.headers) <= set(response.headers)
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_a_reason_of_the_bucket_forges_no_line_of_the_log(
+    refused: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="tenure.dashboard")
+    hostile = "no\n2026-01-01 10.0.0.9 asked for transfer\x1b[2J"
+
+    async def hand_over(*given: object) -> str:
+        if refused:
+            raise RequestRefused(hostile)
+        return hostile
+
+    async with shown(a_store(), token=TOKEN) as page:
+        monkeypatch.setattr(page.dashboard.actions, "_hand_over", hand_over)
+        await page.post("/api/actions/step-down", json={}, headers={"authorization": f"Bearer {TOKEN}"})
+    (told,) = [each.getMessage() for each in caplog.records if "asked for step-down" in each.getMessage()]
+    assert told.isprintable()
+    assert "no\\x0a2026" in told

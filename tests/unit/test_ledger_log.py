@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.election.records import Damage, TooNew
+from tenure.election.records import Damage, TooNew, encode
 from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, SchemaTooNew, StoreUnavailable
 from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Resync, Tail
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.inbox import InboxSweep
 from tenure.ledger.layout import InboxName, log_key, parse_inbox_key, parse_number, snapshot_key
 from tenure.ledger.log import Superseded, append, first_after, log_end, read_entry
-from tenure.ledger.records import Kind, Manifest, decode_entry, decode_manifest
-from tenure.ledger.snapshots import Archivist, Sights, picture_of, read_snapshot, restore_newest
+from tenure.ledger.records import Chunk, Kind, Manifest, checksum, decode_entry, decode_manifest
+from tenure.ledger.snapshots import Archivist, Found, Sights, picture_of, read_snapshot, restore_newest
 from tenure.store.memory import MemoryStore
 from tests.unit.ledgers import QUICK, Lease, Ledger, Notes, Time, Willful
 
@@ -397,6 +397,38 @@ class TestCatchUp:
         state = await log.state()
         assert state.restored == 10
         assert texts(state) == [f"t{seq}" for seq in range(1, 21)]
+
+    @pytest.mark.parametrize("harm", ["repeated", "elsewhere", "above", "of another", "size"])
+    async def test_a_manifest_names_each_of_its_own_chunks_once(self, log: Log, harm: str) -> None:
+        """Whoever can write one would have every reader fetch and hold one object ten thousand times, or another's."""
+        await log.fill(20)
+        archivist = log.archivist()
+        await log.snapshot(archivist, 10)
+        await log.snapshot(archivist, 15)
+        found = await read_snapshot(log.store, 15)
+        older = await read_snapshot(log.store, 10)
+        assert isinstance(found, Found)
+        assert isinstance(older, Found)
+        chunks, body = found.manifest.chunks, found.chunks[0]
+        await MemoryStore.put(log.store, "other/big", body)
+        forged = {
+            "repeated": (*chunks, chunks[0]),
+            "elsewhere": (Chunk("other/big", len(body), checksum(body)), *chunks[1:]),
+            "above": (Chunk("ledger.json", len(body), checksum(body)), *chunks[1:]),
+            "of another": (older.manifest.chunks[0], *chunks[1:]),
+            "size": (msgspec.structs.replace(chunks[0], size=1), *chunks[1:]),
+        }[harm]
+        manifest = msgspec.structs.replace(found.manifest, chunks=forged)
+        await MemoryStore.put(log.store, snapshot_key(15), encode(manifest))
+        gets: list[str] = []
+
+        async def note(key: str) -> None:
+            gets.append(key)
+
+        reader = log.store.beside()
+        reader.before["get"] = note
+        assert isinstance(await read_snapshot(reader, 15), str)
+        assert harm == "size" or gets == [snapshot_key(15)]
 
     async def test_snapshots_that_were_trimmed_while_they_were_read_are_looked_for_again(self, log: Log) -> None:
         """The reader stood still after the listing: all that it saw is gone, and newer ones are there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import stat
@@ -20,8 +21,8 @@ from tenure.cli.running import run_until_stopped
 from tenure.cli.settings import Refusal
 from tenure.cli.text import show_json
 from tenure.errors import ConfigError
-from tenure.observe.printable import printable
-from tenure.store.url import parse_url
+from tenure.observe.printable import printable, printable_lines
+from tenure.store.url import parse_url, redact
 
 if TYPE_CHECKING:
     from tenure.dashboard.app import Dashboard
@@ -113,7 +114,8 @@ def dashboard(
                 click.echo(printable(_told(where, place, namespace, token is not None, everywhere)))
 
         try:
-            run_until_stopped(serve(app, parts, listener, announce))
+            with logging_to_stderr():
+                run_until_stopped(serve(app, parts, listener, announce))
         except click.Abort:
             pass  # how it ends
     return 0
@@ -153,6 +155,32 @@ def _text_of(path: str) -> bytes:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode) and not stat.S_ISFIFO(os.fstat(opened.fileno()).st_mode):
             raise Refusal(f"--token-file is {path[:100]!r}, which is no file")
         return opened.read(_LONGEST_FILE + 1)
+
+
+class _ForTerminals(logging.Formatter):
+    """Names and reasons are text of the bucket, and a store may answer with secrets."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return printable(redact(super().formatMessage(record)))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        return printable_lines(redact(super().formatException(ei)))
+
+
+@contextlib.contextmanager
+def logging_to_stderr() -> Iterator[None]:
+    """Who asked for what, and defects: nobody else keeps them. Other commands say what matters by themselves."""
+    log = logging.getLogger("tenure.dashboard")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_ForTerminals("%(asctime)s %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+        log.removeHandler(handler)
 
 
 @contextlib.contextmanager
@@ -197,6 +225,7 @@ async def serve(app: Any, parts: Dashboard, listener: socket.socket, began: Call
         log_level="critical",
         access_log=False,
         server_header=False,
+        forwarded_allow_ips="127.0.0.1,::1",  # else an environment variable of uvicorn's decides whom to believe
         limit_concurrency=_MAX_CONNECTIONS,
         timeout_graceful_shutdown=_SECONDS_TO_END,
     )

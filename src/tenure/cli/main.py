@@ -20,7 +20,7 @@ import click
 from tenure._version import __version__
 from tenure.cli import output, settings
 from tenure.errors import ConfigError, TenureError
-from tenure.observe.printable import printable
+from tenure.observe.printable import printable, printable_lines
 from tenure.store.url import redact
 
 EXIT_UNCLEAR = 2
@@ -220,11 +220,16 @@ def _on_one_line(message: str) -> str:
 def _failed(sentence: str, code: int = EXIT_UNCLEAR, hint: str = "") -> int:
     """Say it in one sentence, with the stack trace only if it was asked for."""
     if _settings["debug"]:
-        traceback.print_exc()
+        _show_trace()
     click.echo(printable(sentence), err=True)  # it may hold what somebody wrote to the bucket
     if hint:
         click.echo(hint, err=True)
     return code
+
+
+def _show_trace() -> None:
+    """What an exception says may come from the bucket, and from a store's answer with secrets in it."""
+    click.echo(printable_lines(redact(traceback.format_exc())), err=True, nl=False)
 
 
 def _open_what_is_closed() -> None:

@@ -88,7 +88,8 @@ class Sessions:
             self._open.popitem(last=False)
         return id
 
-    def find(self, id: str | None) -> Session | None:
+    def find(self, id: str | None, *, touch: bool = True) -> Session | None:
+        """`touch=False`: to ask is no use of it."""
         session = self._open.get(id) if id is not None else None
         if id is None or session is None:
             return None
@@ -96,7 +97,8 @@ class Sessions:
         if now.leader_elapsed(session.used) > IDLE_SECONDS or now.leader_elapsed(session.began) > LONGEST_SECONDS:
             del self._open[id]
             return None
-        self._open[id] = msgspec.structs.replace(session, used=now)
+        if touch:
+            self._open[id] = msgspec.structs.replace(session, used=now)
         return session
 
     def end(self, id: str | None) -> None:
@@ -203,7 +205,9 @@ class Access:
         """Whether whoever may read now still may, later on: a token does not change, and a session may end."""
         if not self.read_needs_token or self._has_bearer(request):
             return lambda: True
-        return lambda: self._session(request) is not None
+        # A page that was left open asks all the time, and nobody may be there.
+        id = request.cookies.get(cookie_name(request))
+        return lambda: self._sessions.find(id, touch=False) is not None
 
     def signed_in(self, request: Request) -> bool:
         """By session or by bearer token."""

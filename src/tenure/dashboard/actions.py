@@ -102,13 +102,14 @@ class Actions:
             raise self._refused(name, given, who, 409, error) from None
         finally:
             self._under_way -= 1
+        says = shown(says, 1000)  # the leader's words come from the bucket, and must not forge a line of the log
         _log.info("%s asked for %s %s: %s", who, name, _told(given), says)
-        return Done(ok=True, says=shown(says, 1000))
+        return Done(ok=True, says=says)
 
     def _refused(self, name: str, given: msgspec.Struct, who: str, status: int, error: Exception) -> Refused:
-        sentence = redact(str(error))
+        sentence = shown(redact(str(error)), 1000)
         _log.info("%s asked for %s %s, in vain: %s", who, name, _told(given), sentence)
-        return Refused(status, shown(sentence, 1000))
+        return Refused(status, sentence)
 
     async def _hand_over(self, to: str | None, force: bool) -> str:
         if to is not None:

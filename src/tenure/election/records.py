@@ -195,12 +195,19 @@ def decode(body: bytes, kind: type[R], limit: int = MAX_RECORD_BYTES) -> R | Dam
         record = msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         newer = _newer(body)
-        return newer if newer is not None else Damage(f"unreadable: {str(error)[:200]}")
+        return newer if newer is not None else unreadable(error)
     if record.schema_version > SCHEMA_VERSION:
         return TooNew(record.schema_version)
     if record.schema_version < 1:
         return Damage(f"schemaVersion is {record.schema_version}")
     return record
+
+
+def unreadable(error: Exception) -> Damage:
+    """msgspec quotes what it did not expect as it stands in the bucket. The reason goes to logs and terminals, and must
+    not forge a line there."""
+    text = str(error)[:200]
+    return Damage("unreadable: " + "".join(each if each.isprintable() else repr(each)[1:-1] for each in text))
 
 
 def decode_state(body: bytes) -> State | Damage | TooNew:

@@ -67,6 +67,11 @@ def snapshot_key(seq: int) -> str:
     return f"{SNAPSHOTS}{seq:020d}"
 
 
+def chunks_of(seq: int) -> str:
+    """What the names of a snapshot's chunks begin with."""
+    return f"{CHUNKS}{seq:020d}-"
+
+
 def parse_inbox_key(key: str) -> InboxName | None:
     """`None` for what no producer of ours has put there."""
     match = _INBOX_NAME.fullmatch(key)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from tenure.election.records import Damage
+from tenure.election.records import Damage, unreadable
 from tenure.errors import LedgerHalted
 from tenure.ledger.producers import Producers, Remembered
 from tenure.ledger.records import Kind, LogEntry
@@ -135,7 +135,7 @@ class LedgerState:
         try:
             frame = msgspec.json.decode(chunks[0], type=_Frame)
         except (IndexError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return Damage(f"unreadable: {str(error)[:200]}")
+            return unreadable(error)
         if frame.machine > self.machine.version:
             raise LedgerHalted(
                 f"the snapshot of entry {frame.seq} is of version {frame.machine} of the plugin's state, and this "

@@ -12,7 +12,7 @@ import msgspec
 from tenure.election.records import Count, Damage, Epoch, Id, Record, Text, TooNew, decode
 from tenure.errors import LedgerHalted
 from tenure.ledger.config import MAX_CHUNKS, MAX_ENTRY_BYTES
-from tenure.ledger.layout import MAX_SEQ
+from tenure.ledger.layout import MAX_SEQ, chunks_of
 
 Seq = Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQ)]
 T = TypeVar("T")
@@ -102,8 +102,17 @@ def decode_entry(body: bytes, seq: int) -> LogEntry | Damage | TooNew:
 
 def decode_manifest(body: bytes, seq: int) -> Manifest | Damage | TooNew:
     manifest = decode(body, Manifest, MAX_ENTRY_BYTES)
-    if isinstance(manifest, Manifest) and manifest.seq != seq:
+    if not isinstance(manifest, Manifest):
+        return manifest
+    if manifest.seq != seq:
         return Damage(f"it says that it is the snapshot of entry {manifest.seq}")
+    # All that it names is fetched and held at once: a listing of the chunks must tell how much that is.
+    keys = {chunk.key for chunk in manifest.chunks}
+    if len(keys) < len(manifest.chunks):
+        return Damage("it names a chunk twice")
+    own = chunks_of(seq)
+    if any(not key.startswith(own) or "/" in key[len(own) :] for key in keys):
+        return Damage("it names what is no chunk of its own")
     return manifest
 
 

@@ -24,7 +24,15 @@ from tenure.election.records import encode
 from tenure.entropy import NewId
 from tenure.errors import BodyTooLarge, InvalidKey, LedgerDamaged, NotFound, StoreError
 from tenure.ledger.config import LedgerConfig
-from tenure.ledger.layout import CHUNK_NAMES, CHUNKS, LOG_NAMES, SNAPSHOT_NAMES, log_key, parse_number, snapshot_key
+from tenure.ledger.layout import (
+    CHUNK_NAMES,
+    LOG_NAMES,
+    SNAPSHOT_NAMES,
+    chunks_of,
+    log_key,
+    parse_number,
+    snapshot_key,
+)
 from tenure.ledger.machine import LedgerState
 from tenure.ledger.records import Chunk, Manifest, checksum, decode_manifest
 from tenure.ledger.together import all_of
@@ -76,7 +84,7 @@ async def read_snapshot(store: Store, seq: int) -> Found | str:
     except (NotFound, BodyTooLarge, InvalidKey) as error:
         return str(error)  # none of these passes by itself: there may be a sound one that is older
     for chunk, body in zip(manifest.chunks, chunks, strict=True):
-        if checksum(body) != chunk.sha256:
+        if len(body) != chunk.size or checksum(body) != chunk.sha256:
             return f"{chunk.key} is not what was written"
     return Found(manifest, chunks)
 
@@ -176,7 +184,7 @@ class Archivist:
         tag = self._draw_id()
         chunks = []
         for number, body in enumerate(picture.chunks):
-            key = f"{CHUNKS}{seq:020d}-{tag}-{number:06d}"
+            key = f"{chunks_of(seq)}{tag}-{number:06d}"
             # Unconditional: the name is ours alone, and the same bytes may land twice without harm.
             await self._store.put(key, body)
             chunks.append(Chunk(key, len(body), checksum(body)))

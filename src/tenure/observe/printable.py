@@ -30,6 +30,11 @@ def printable(text: str) -> str:
     return "".join(each if _is_safe(each) else _escaped(each) for each in text)
 
 
+def printable_lines(text: str) -> str:
+    """The same for text of several lines, which it keeps: a stack trace."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def json_text(value: Any, *, indent: int | None = 2) -> str:
     """The value as JSON; with `indent=None` on one line. Other letters than ASCII's stay readable."""
     body = msgspec.json.encode(value)
