@@ -263,9 +263,7 @@ class TTLPlugin(LedgerPlugin):
         # The guard stays: whoever goes on writing must not write records that never expire.
         if self._guard is not None:
             self._guard.is_retired = True
-        if self._caller is not None:
-            self._caller.close()
-            self._caller = None
+        self._caller = None
 
     def compose(self, name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
         return compose(name, place, lots)
