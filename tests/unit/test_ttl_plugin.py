@@ -234,6 +234,38 @@ class TestCleanup:
             with pytest.raises(TimeoutError, match="no leader has cleaned up 'things' within 3 s"):
                 rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=3.0), within=10.0)
 
+    @pytest.mark.parametrize("verb", ["list", "create", "get"])
+    def test_if_the_store_does_not_answer(self, verb: str) -> None:
+        with Rig(ttl=20.0) as rig:
+            leader, writer = rig.node("leader"), rig.node("writer")
+            silent = True
+
+            async def silence(what: str, key: str) -> None:
+                while silent and what == verb:
+                    await writer.host.clock.sleep(1.0)
+
+            writer.store.before = silence
+            known = "the request is written down" if verb == "get" else "the store has not confirmed the request"
+            with pytest.raises(TimeoutError, match=f"no leader has cleaned up 'things' within 5 s: {known}"):
+                rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=5.0), within=5.5)
+            silent = False
+            leader.lead()
+            rig.wait(10.0)
+            cleanup = rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=30.0), within=10.0)
+            assert cleanup.counts.expired == 0
+            stats = rig.done(writer, writer.ttl.stats)
+            assert (stats.asked, stats.cleanups) == (0, 2)
+
+    def test_without_patience_it_is_asked_for_all_the_same(self) -> None:
+        with Rig(ttl=20.0) as rig:
+            leader, writer = rig.node("leader"), rig.node("writer")
+            leader.lead()
+            rig.wait(5.0)
+            with pytest.raises(TimeoutError, match="within 0 s"):
+                rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=0))
+            rig.wait(5.0)
+            assert rig.done(writer, writer.ttl.stats).cleanups == 1
+
     def test_a_dry_run_changes_nothing(self) -> None:
         with Rig(ttl=20.0, on_expire="archive", archive="old") as rig:
             writer = rig.node("writer")

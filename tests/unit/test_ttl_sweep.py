@@ -721,7 +721,6 @@ class TestCallback:
         now = datetime.fromtimestamp(0, UTC)
         given = Expired(resource="r", id="x", data={}, version=1, expired_at=now, created_at="", token=1, attempt=1)
         assert await caller.call(given) == "SystemExit: 3"
-        caller.close()
 
     @pytest.mark.req("EF-9")
     @pytest.mark.parametrize("step", range(1, 9))

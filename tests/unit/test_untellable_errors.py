@@ -96,7 +96,6 @@ async def test_of_a_callback(error: Exception, text: str) -> None:
     now = datetime.fromtimestamp(0, UTC)
     given = Expired(resource="r", id="x", data={}, version=1, expired_at=now, created_at="", token=1, attempt=1)
     assert await caller.call(given) == text
-    caller.close()
 
 
 class Checked(msgspec.Struct):

@@ -11,11 +11,9 @@ them apart.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import copy
 import inspect
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +23,7 @@ from tenure.coordinator.lead import Lead
 from tenure.database.tracing import UNTRACED, Tracer, Tracing
 from tenure.errors import CommandStillRunning, ConfigError, TenureError
 from tenure.plugins.failure import text_of
-from tenure.plugins.queue.calling import called, is_async
+from tenure.plugins.queue.calling import is_async
 from tenure.plugins.scheduler.clerk import End, Start
 from tenure.plugins.scheduler.commands import Commands
 from tenure.plugins.scheduler.events import RunLeftBehind
@@ -37,6 +35,7 @@ from tenure.plugins.supervisor.child import Command, takes_context
 from tenure.plugins.supervisor.command import CommandProcess
 from tenure.plugins.supervisor.command import End as CommandEnd
 from tenure.plugins.supervisor.running import LeasedCoroutine
+from tenure.plugins.threads import Returned, in_thread
 
 _log = logging.getLogger("tenure.scheduler")
 
@@ -219,39 +218,23 @@ class Runs:
     async def _call_in_thread(self, start: Start, function: Function, run: Run) -> str | None:
         if self._left_threads >= MAX_LEFT_BEHIND:
             raise RunFailed(f"{self._left_threads:,} threads of earlier runs have not ended: no more are begun")
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[Any] = loop.create_future()
-        context = contextvars.copy_context()
         call: Callable[[], Any] = (lambda: function(run)) if takes_context(function) else function
         ended = left = False
 
-        def settle(value: Any, error: BaseException | None) -> None:
+        def body() -> Any:
+            self._check_lease()
+            return call()
+
+        def end() -> None:
             nonlocal ended
             ended = True
             if left:
                 self._left_threads -= 1
-            if result.done():
-                return
-            if error is None:
-                result.set_result(value)
-            else:
-                result.set_exception(error if isinstance(error, Exception) else RunFailed(told(error)))
 
-        def body() -> None:
-            value, error = None, None
-            try:
-                self._check_lease()
-                value = context.run(called, lambda _: call(), None)
-            except BaseException as raised:
-                error = raised
-            try:
-                loop.call_soon_threadsafe(settle, value, error)
-            except RuntimeError:
-                pass  # the loop is closed: nobody waits for it any more
-
-        threading.Thread(target=body, name=f"job-{start.job.id}", daemon=True).start()
+        result = in_thread(body, name=f"job-{start.job.id}", on_end=end)
+        work = asyncio.get_running_loop().create_task(_finished(result))
         try:
-            return await self._see_to(start, loop.create_task(_finished(result)), result.cancel, leaves=True)
+            return await self._see_to(start, work, result.cancel, leaves=True)
         finally:
             if not ended:
                 left = True
@@ -383,9 +366,11 @@ async def _guarded(work: Awaitable[Any]) -> Any:
         raise RunFailed(f"it raised {type(error).__name__}") from error
 
 
-async def _finished(result: asyncio.Future[Any]) -> None:
+async def _finished(result: asyncio.Future[Returned]) -> None:
     """What a plain function gives may be something to wait for: then it was not so plain."""
-    value = await result
+    value, error = await result
+    if error is not None:
+        raise error if isinstance(error, Exception) else RunFailed(told(error))
     if inspect.isawaitable(value):
         await _guarded(value)
 

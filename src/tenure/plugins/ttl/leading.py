@@ -20,7 +20,7 @@ from tenure.errors import StoreError
 from tenure.ledger import LedgerConfig, LedgerTerm, LogEntry
 from tenure.ledger.snapshots import Sights
 from tenure.plugins.ledgered import LedgerLeading, either
-from tenure.plugins.ttl.calling import Caller, Expired
+from tenure.plugins.ttl.calling import Caller, Expired, NotCalled
 from tenure.plugins.ttl.clerk import TTLClerk
 from tenure.plugins.ttl.events import CallbackFailed, CleanupFinished, CleanupStarted
 from tenure.plugins.ttl.expiring import Call, Deed, trial_key
@@ -185,36 +185,60 @@ class TTLLeading(LedgerLeading[TTLClerk]):
                 self._resource.name,
             )
             return [False] * len(calls)
-        clerk.begins([trial_key(call.stem, call.id) for call in calls])
-        while (tick := await self.tick(term, look=False)) is None:
-            pass
-        assert tick.entry is not None
-        token = tick.entry.seq
         answers: list[bool] = [False] * len(calls)
+        first = 0
+        # What is written down is an attempt. So no more is begun than can be called, whatever becomes of the others.
+        while first < len(calls) and (room := self._caller.room):
+            begun = range(first, min(first + room, len(calls)))
+            first = begun.stop
+            clerk.begins([trial_key(calls[number].stem, calls[number].id) for number in begun])
+            while (tick := await self.tick(term, look=False)) is None:
+                pass
+            assert tick.entry is not None
+            await self._call_all(clerk, calls, begun, tick.entry.seq, answers, counts)
+        if first < len(calls):
+            self._log.warning(
+                "%s callbacks for records of %r are called later: too many earlier ones have not ended, and hold their "
+                "threads",
+                len(calls) - first,
+                self._resource.name,
+            )
+        return answers
 
+    async def _call_all(
+        self,
+        clerk: TTLClerk,
+        calls: Sequence[Call],
+        begun: Sequence[int],
+        token: int,
+        answers: list[bool],
+        counts: Counts,
+    ) -> None:
         async def one(number: int) -> None:
             self._lead.ensure()
             answers[number] = await self._call_one(clerk, calls[number], token, counts)
 
-        await at_once(self._settings.at_once, one, range(len(calls)))
-        return answers
+        await at_once(self._settings.at_once, one, begun)
 
     async def _call_one(self, clerk: TTLClerk, call: Call, token: int, counts: Counts) -> bool:
         assert self._caller is not None
         key, pending = trial_key(call.stem, call.id), call.pending
         attempt = clerk.machine.trials.get(key, 1)
-        error = await self._caller.call(
-            Expired(
-                resource=self._resource.name,
-                id=call.id,
-                data=pending.data,
-                version=pending.version,
-                expired_at=moment_of(pending.at),
-                created_at=pending.created,
-                token=token,
-                attempt=attempt,
-            )
+        expired = Expired(
+            resource=self._resource.name,
+            id=call.id,
+            data=pending.data,
+            version=pending.version,
+            expired_at=moment_of(pending.at),
+            created_at=pending.created,
+            token=token,
+            attempt=attempt,
         )
+        try:
+            error = await self._caller.call(expired)
+        except NotCalled as reason:
+            self._log.warning("the callback for record %r of %r is called later: %s", call.id, expired.resource, reason)
+            return False
         if error is None:
             counts.called += 1
             self._not_before.pop(key, None)

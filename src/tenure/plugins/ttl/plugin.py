@@ -21,6 +21,7 @@ its time was. That no copy of an archived record comes back if it is deleted fro
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -175,7 +176,7 @@ class TTLPlugin(LedgerPlugin):
         """Have the leader clean up now, and say what came of it; from any process.
 
         `dry_run`: count what would expire now, in this process, and change nothing. Raises `TimeoutError` if no leader
-        has done it in time; it may still.
+        has done it in time, or the store does not answer; it may still be done.
         """
         patience = seconds("timeout", timeout, zero=True, longest=DAY)
         if check_flag("dry_run", dry_run):
@@ -183,25 +184,38 @@ class TTLPlugin(LedgerPlugin):
         clock = self._attached().clock
         request = self._draw()
         tail = Tail(self._opened(), config=self._ledger, clock=clock)
-        await tail.start()
-        began = clock.read()
-        await self._sending().submit(Request(CLEANUP, request, self._attached().worker_id[:256]), 200)
-        while True:
-            entry = await tail.poll()
-            is_over = entry in (None, Resync.LOST) and clock.read().leader_elapsed(began) >= patience
-            if is_over or entry is Resync.LOST:
-                if (found := await self._cleanup_of(request)) is not None:
-                    return found
-                if is_over:
-                    raise TimeoutError(f"no leader has cleaned up {self.resource!r} within {patience:g} s")
+        asked = self._sending().submit(Request(CLEANUP, request, self._attached().worker_id[:256]), 200)
+        try:
+            async with asyncio.timeout(patience):
                 await tail.start()
-                await clock.sleep(_POLL)
-            elif entry is None:
-                await clock.sleep(_POLL)
-            elif tail.took(entry) and (work := entry.decided_as(decode_work)) is not None:
-                done = work.cleanup
-                if done is not None and request in done.asked:
-                    return done
+                if asked.done() and (found := await self._cleanup_of(request)) is not None:
+                    return found  # the answer may be below where the tail begins
+                await asked
+                while True:
+                    entry = await tail.poll()
+                    if entry is Resync.LOST:
+                        if (found := await self._cleanup_of(request)) is not None:
+                            return found
+                        await tail.start()
+                    elif entry is not None:
+                        if tail.took(entry) and (work := entry.decided_as(decode_work)) is not None:
+                            done = work.cleanup
+                            if done is not None and request in done.asked:
+                                return done
+                        continue
+                    await clock.sleep(_POLL)
+        except TimeoutError:
+            is_written = asked.done() and not asked.cancelled() and asked.exception() is None
+            raise TimeoutError(
+                f"no leader has cleaned up {self.resource!r} within {patience:g} s: "
+                + (
+                    "the request is written down, and one will still do it"
+                    if is_written
+                    else "the store has not confirmed the request, which may still be written down and followed"
+                )
+            ) from None
+        finally:
+            asked.cancel()  # whoever waits is gone; it is sent all the same
 
     async def cleanup_resource(self, name: str | None = None, *, dry_run: bool = False) -> Cleanup:
         """The same, for those who name the resource: each has a plugin of its own."""
@@ -263,9 +277,7 @@ class TTLPlugin(LedgerPlugin):
         # The guard stays: whoever goes on writing must not write records that never expire.
         if self._guard is not None:
             self._guard.is_retired = True
-        if self._caller is not None:
-            self._caller.close()
-            self._caller = None
+        self._caller = None
 
     def compose(self, name: InboxName, place: Place, lots: Sequence[Lot]) -> bytes:
         return compose(name, place, lots)
