@@ -59,12 +59,22 @@ class Calls:
         if timeout is None:
             await self._producer.submit(command, size, ordered=True)
             return None
-        await self._following.join()
+        known = "it was not given to anybody: the store does not answer"
         try:
-            receipt = await self._producer.submit(command, size, ordered=True)
-            return await self._answer(receipt, timeout)
-        finally:
-            self._following.leave()
+            async with asyncio.timeout(timeout):
+                await self._following.join()
+                try:
+                    known = (
+                        "the store has not said that it is written: it may have been written, or may be still, and is "
+                        "then decided on"
+                    )
+                    receipt = await self._producer.submit(command, size, ordered=True)
+                    known = "it is written down, and will be decided on once somebody leads who works on this schedule"
+                    return await self._answer(receipt)
+                finally:
+                    self._following.leave()
+        except TimeoutError:
+            raise RequestNotAnswered(f"no leader has decided on it in {timeout:g} s; {known}") from None
 
     def heard(self, entry: LogEntry) -> None:
         """An entry that was written by this process."""
@@ -103,20 +113,14 @@ class Calls:
                     answer.exception()
         self._waiting = {}
 
-    async def _answer(self, receipt: Receipt, timeout: float) -> str | None:
+    async def _answer(self, receipt: Receipt) -> str | None:
         key = (receipt.uid, receipt.number)
         if key in self._early:
             return self._early[key].reason(receipt.index)
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append((receipt.index, answer))
         try:
-            async with asyncio.timeout(timeout):
-                return await answer
-        except TimeoutError:
-            raise RequestNotAnswered(
-                f"it is written down, and no leader has decided on it in {timeout:g} s: it will be decided on once one "
-                "leads that works on this schedule"
-            ) from None
+            return await answer
         finally:
             waiting = [each for each in self._waiting.pop(key, []) if each[1] is not answer]
             if waiting:
