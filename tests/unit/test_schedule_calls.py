@@ -10,6 +10,7 @@ import pytest
 from tenure.errors import RequestNotAnswered, StoreError
 from tenure.ledger import LogEntry, Receipt
 from tenure.plugins.scheduler import calls
+from tenure.plugins.scheduler.records import Refused, Work
 from tenure.plugins.scheduler.wire import Command
 from tests.unit.schedule_rig import FOLDER, Rig
 from tests.unit.schedules import new_registry
@@ -50,3 +51,23 @@ def test_a_store_that_does_not_answer_holds_up_nobody_for_longer_than_within(ver
         assert "no job 'nobody'" in str(second)
         assert leader.machine.paused == bool(verb)
         assert [key for key in rig.bucket.keys(FOLDER) if "/inbox/" in key] == []
+
+
+async def test_what_was_folded_before_its_caller_knew_is_remembered_of_the_last_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy process always has somebody who waits: what it remembers is bounded, and is what came last."""
+    monkeypatch.setattr(calls, "_MOST_EARLY", 4)
+    with Rig() as rig:
+        caller = rig.caller()
+        uid = f"{caller.producer.owner}-1"
+        monkeypatch.setattr(type(caller.producer), "uid", uid)
+        for number in range(1, 20):
+            events = msgspec.json.encode(Work("w", (Refused(uid, number, 0, f"no {number}"),)))
+            entry = LogEntry(
+                write_id="w", seq=number, epoch=1, time_ms=0, folded={uid: [number]}, events=msgspec.Raw(events)
+            )
+            caller.calls._read(entry)
+        assert len(caller.calls._early) == 4
+        async with asyncio.timeout(1.0):
+            assert await caller.calls._answer(Receipt(uid, 19, 0)) == "no 19"

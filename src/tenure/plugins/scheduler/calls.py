@@ -101,8 +101,9 @@ class Calls:
                 refusals = refused.get((uid, number), _NONE)
                 for index, answer in self._waiting.pop((uid, number), ()):
                     _answered(answer, refusals.reason(index))
-                if len(self._early) < _MOST_EARLY:
-                    self._early[uid, number] = refusals
+                self._early[uid, number] = refusals
+                if len(self._early) > _MOST_EARLY:
+                    del self._early[next(iter(self._early))]
 
     async def aclose(self) -> None:
         await self._following.aclose()
