@@ -487,3 +487,14 @@ def test_what_is_parsed_is_kept_within_bounds() -> None:
             check_job(job(schedule=cron(f"{minute} {hour} 1 * *")))
     assert parsed.cache_info().currsize == CACHED_EXPRESSIONS
     assert zone_of("Europe/Berlin") is zone_of("Europe/Berlin")
+
+
+def test_a_message_has_room_for_the_headers_that_the_schedule_adds() -> None:
+    """With 62 a job was accepted, and each of its runs failed."""
+    most = {f"h{number}": "v" for number in range(61)}
+    made = job(queue="q", headers=most)
+    assert decode_job(encode_job(made)) == made
+    with pytest.raises(ConfigError, match="headers has 62 entries: give at most 61"):
+        job(queue="q", headers={**most, "one-more": "v"})
+    with pytest.raises(ConfigError, match="at most 61"):
+        change_job(made, headers={**most, "one-more": "v"})

@@ -56,7 +56,14 @@ class Commands:
         self, entry: LogEntry, events: tuple[Event, ...], given: list[Given], before: dict[str, Job], host: str
     ) -> None:
         """Every effect has a command, and every command its effect: in the same entry, and once."""
-        refused = {(event.uid, event.number, event.index) for event in events if isinstance(event, Refused)}
+        refusals = [event for event in events if isinstance(event, Refused)]
+        refused = {(event.uid, event.number, event.index) for event in refusals}
+        rests = {(event.uid, event.number): event.index for event in refusals if event.rest}
+        refused |= {
+            (each.uid, each.number, each.index)
+            for each in given
+            if each.index >= rests.get((each.uid, each.number), each.index + 1)
+        }
         pending = [each for each in given if (each.uid, each.number, each.index) not in refused]
         crowd = Counter(each.command.id for each in given)
         for each in given:

@@ -18,6 +18,27 @@ from tenure.store import Store
 _MOST_EARLY = 1000
 
 
+class _Refusals:
+    """What was refused of one batch."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[int, str] = {}
+        self._rest: Refused | None = None
+
+    def add(self, event: Refused) -> None:
+        if event.rest:
+            self._rest = event
+        self._reasons[event.index] = event.reason
+
+    def reason(self, index: int) -> str | None:
+        if self._rest is not None and index >= self._rest.index:
+            return self._rest.reason
+        return self._reasons.get(index)
+
+
+_NONE = _Refusals()
+
+
 class Calls:
     """All calls of one process that wait: they share one reader of the log."""
 
@@ -26,7 +47,7 @@ class Calls:
         # What is decided while entries are missed is not known: those who wait for it are told so by their timeout.
         self._following = Following(store, ledger=ledger, clock=clock, on_entry=self._read, on_end=self._ended)
         self._waiting: dict[tuple[str, int], list[tuple[int, asyncio.Future[str | None]]]] = {}
-        self._early: dict[tuple[str, int], dict[int, str]] = {}
+        self._early: dict[tuple[str, int], _Refusals] = {}
         """Batches that were folded before their caller had its receipt: what was refused in them."""
 
     async def give(self, command: Command, timeout: float | None) -> str | None:
@@ -38,12 +59,22 @@ class Calls:
         if timeout is None:
             await self._producer.submit(command, size, ordered=True)
             return None
-        await self._following.join()
+        known = "it was not given to anybody: the store does not answer"
         try:
-            receipt = await self._producer.submit(command, size, ordered=True)
-            return await self._answer(receipt, timeout)
-        finally:
-            self._following.leave()
+            async with asyncio.timeout(timeout):
+                await self._following.join()
+                try:
+                    known = (
+                        "the store has not said that it is written: it may have been written, or may be still, and is "
+                        "then decided on"
+                    )
+                    receipt = await self._producer.submit(command, size, ordered=True)
+                    known = "it is written down, and will be decided on once somebody leads who works on this schedule"
+                    return await self._answer(receipt)
+                finally:
+                    self._following.leave()
+        except TimeoutError:
+            raise RequestNotAnswered(f"no leader has decided on it in {timeout:g} s; {known}") from None
 
     def heard(self, entry: LogEntry) -> None:
         """An entry that was written by this process."""
@@ -53,11 +84,11 @@ class Calls:
         self._early = {}
 
     def _read(self, entry: LogEntry) -> None:
-        refused: dict[tuple[str, int], dict[int, str]] = {}
+        refused: dict[tuple[str, int], _Refusals] = {}
         if entry.folded and (work := entry.decided_as(decode_work)) is not None:
             for event in work.events:
                 if isinstance(event, Refused):
-                    refused.setdefault((event.uid, event.number), {})[event.index] = event.reason
+                    refused.setdefault((event.uid, event.number), _Refusals()).add(event)
         for rejection in entry.rejected:
             name = parse_inbox_key(rejection.key if rejection.key.startswith(INBOX) else INBOX + rejection.key)
             if name is not None:
@@ -67,11 +98,12 @@ class Calls:
             if self._producer.uid is None or not uid.startswith(self._producer.owner):
                 continue
             for number in numbers:
-                reasons = refused.get((uid, number), {})
+                refusals = refused.get((uid, number), _NONE)
                 for index, answer in self._waiting.pop((uid, number), ()):
-                    _answered(answer, reasons.get(index))
-                if len(self._early) < _MOST_EARLY:
-                    self._early[uid, number] = reasons
+                    _answered(answer, refusals.reason(index))
+                self._early[uid, number] = refusals
+                if len(self._early) > _MOST_EARLY:
+                    del self._early[next(iter(self._early))]
 
     async def aclose(self) -> None:
         await self._following.aclose()
@@ -82,20 +114,14 @@ class Calls:
                     answer.exception()
         self._waiting = {}
 
-    async def _answer(self, receipt: Receipt, timeout: float) -> str | None:
+    async def _answer(self, receipt: Receipt) -> str | None:
         key = (receipt.uid, receipt.number)
         if key in self._early:
-            return self._early[key].get(receipt.index)
+            return self._early[key].reason(receipt.index)
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append((receipt.index, answer))
         try:
-            async with asyncio.timeout(timeout):
-                return await answer
-        except TimeoutError:
-            raise RequestNotAnswered(
-                f"it is written down, and no leader has decided on it in {timeout:g} s: it will be decided on once one "
-                "leads that works on this schedule"
-            ) from None
+            return await answer
         finally:
             waiting = [each for each in self._waiting.pop(key, []) if each[1] is not answer]
             if waiting:

@@ -70,9 +70,15 @@ MAX_DECISIONS = 2000
 """Of one entry, besides those that a command asks for; the others follow in the next ones."""
 MAX_DECLARED_BYTES = 4 * 1024 * 1024
 """Of jobs that one entry takes from the leader's code."""
+MAX_ENDED_BYTES = 4 * 1024 * 1024
+"""Of events on runs that have ended; the others follow in the next entries."""
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Of one entry's events: further commands are refused. Well below what a ledger's entry may hold, for what fires late
+is decided together."""
 MAX_FINISHED = 1000
 """Stored jobs that will never fire again; of more, the oldest are removed."""
 MAX_REASON = 500
+_TOO_MUCH = "too much was asked for at once: give it again"
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -139,6 +145,8 @@ class ScheduleClerk:
         self._stamp = Stamp(0, 0, 0)
         self._cut_ms = 0
         self._events: list[Event] = []
+        self._bytes = 0
+        """Of these events."""
         self._starts: list[Start] = []
         self._decisions = 0
         self._room = 0
@@ -199,7 +207,7 @@ class ScheduleClerk:
         # those that fire in their place are decided together with them.
         certain_ms = max(situation.stamp.time_ms - situation.doubt_ms, self.due.reached_ms)
         self._cut_ms = min(certain_ms, situation.stamp.time_ms)
-        self._events, self._starts = [], []
+        self._events, self._bytes, self._starts = [], 0, []
         self._decisions, self._room, self.more = MAX_DECISIONS, self._room_left(), False
         self._declare()
         self._take_ends()
@@ -207,7 +215,8 @@ class ScheduleClerk:
         self._begin_ready()
         for item in items:
             for index, command in enumerate(item.content.commands):
-                self._follow(command, item, index)
+                if not self._follow(command, item, index):
+                    break
         self._decide_due()
         self._begin_ready()
         self._clear_finished()
@@ -236,6 +245,11 @@ class ScheduleClerk:
     def _enact(self, event: Event) -> None:
         self.machine.enact(event, self._stamp, self._worker)
         self._events.append(event)
+        self._bytes += len(msgspec.json.encode(event)) + 1
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= MAX_EVENT_BYTES
 
     # What the leader's code declares
 
@@ -253,7 +267,9 @@ class ScheduleClerk:
                 self.more = True
                 return
             if known is not None:
-                self._redefine(known, job, self._worker)
+                if not self._redefine(known, job, self._worker):
+                    self.more = True
+                    return
             elif len(self.machine.jobs) < MAX_JOBS:
                 self._add(job, self._worker)
             else:
@@ -288,7 +304,10 @@ class ScheduleClerk:
 
     def _take_ends(self) -> None:
         ended, self._ended = self._ended, []
-        for end in ended:
+        for index, end in enumerate(ended):
+            if self._bytes >= MAX_ENDED_BYTES:
+                self._ended = ended[index:]
+                return
             occurrence = self.machine.open.get(end.number)
             if occurrence is None or occurrence.state is not State.RUNNING or occurrence.token != end.token:
                 continue
@@ -401,17 +420,25 @@ class ScheduleClerk:
             self._decide_course(course, state)
             self.due.put_back(course)
 
-    def _decide_up_to_now(self, state: JobState) -> None:
-        """Everything that is due of a job before it is changed, jitter or no jitter."""
+    def _decide_up_to_now(self, state: JobState) -> bool:
+        """Everything that is due of a job before it is changed, jitter or no jitter.
+
+        False: the entry is full, and the job must stay as it is. What was decided until then is decided, as it would
+        have been without the change; the rest is due as before.
+        """
         while self.machine.is_active(state):
+            if self._is_full:
+                return False
             course = self.due.through(state.job.id, self._cut_ms)
             if course is None:
-                return
+                return True
             self._decide_course(course, state, everything=True)
-            is_done = course.exhausted or course.through_ms > self._cut_ms
+            is_left = bool(course.instants) and course.instants[0] <= self._cut_ms
+            is_known = course.exhausted or course.through_ms > self._cut_ms
             self.due.put_back(course)
-            if is_done:
-                return
+            if is_known and not is_left:
+                return True
+        return True
 
     def _decide_course(self, course: Course, state: JobState, *, everything: bool = False) -> None:
         job = state.job
@@ -425,7 +452,7 @@ class ScheduleClerk:
             if due is None or due > self._cut_ms:
                 return
             is_late = course.is_late(course.instants[0], self._cut_ms)
-            if self._decisions <= 0 and not everything and not is_late:
+            if not is_late and (self._is_full if everything else self._decisions <= 0):
                 return  # those that others were coalesced into are decided together with them
             self._occur(state, course.instants.popleft(), is_late=is_late)
 
@@ -457,11 +484,15 @@ class ScheduleClerk:
 
     # Commands
 
-    def _follow(self, command: Command, item: Item, index: int) -> None:
-        refused = self._refusal(command)
-        if refused is not None:
-            reason = clean(refused)[:MAX_REASON]
-            self._enact(Refused(item.name.uid, item.name.number, index, reason))
+    def _follow(self, command: Command, item: Item, index: int) -> bool:
+        """False: this one and the rest of its batch are refused. They cannot wait for another entry: their batch is
+        folded by this one."""
+        refused = _TOO_MUCH if self._is_full else self._refusal(command)
+        if refused is None:
+            return True
+        rest = refused is _TOO_MUCH
+        self._enact(Refused(item.name.uid, item.name.number, index, clean(refused)[:MAX_REASON], rest))
+        return not rest
 
     def _refusal(self, command: Command) -> str | None:
         """Follow a command, or say why not."""
@@ -479,8 +510,7 @@ class ScheduleClerk:
                 assert state is not None
                 return self._follow_remove(state, by)
             case "pause":
-                self._follow_pause(state, by)
-                return None
+                return self._follow_pause(state, by)
             case "resume":
                 self._follow_resume(state, by)
                 return None
@@ -505,8 +535,7 @@ class ScheduleClerk:
             return f"there is a job {job.id!r} already: update it, or remove it first"
         if known.job.origin is Origin.CODE:
             return _in_code(job.id)
-        self._redefine(known, job, by)
-        return None
+        return None if self._redefine(known, job, by) else _TOO_MUCH
 
     def _follow_update(self, state: JobState, command: Command, by: str) -> str | None:
         if state.job.origin is Origin.CODE:
@@ -515,28 +544,31 @@ class ScheduleClerk:
             job = changed_job(state.job, command.changes)
         except ConfigError as error:
             return str(error)
-        if not same_job(state.job, job):
-            self._redefine(state, job, by)
-        return None
+        if same_job(state.job, job) or self._redefine(state, job, by):
+            return None
+        return _TOO_MUCH
 
     def _follow_remove(self, state: JobState, by: str) -> str | None:
         if state.job.id in self._registry.jobs:
             return _in_code(state.job.id)
-        self._decide_up_to_now(state)
+        if not self._decide_up_to_now(state):
+            return _TOO_MUCH
         self._remove(state.job.id, by)
         return None
 
-    def _follow_pause(self, state: JobState | None, by: str) -> None:
+    def _follow_pause(self, state: JobState | None, by: str) -> str | None:
         if state is not None:
             if not state.paused:
-                self._decide_up_to_now(state)
+                if not self._decide_up_to_now(state):
+                    return _TOO_MUCH
                 self._enact(Paused(state.job.id, by))
                 self.due.changed(state.job.id)
         elif not self.machine.paused:
-            for each in list(self.machine.jobs.values()):
-                self._decide_up_to_now(each)
+            if not all(self._decide_up_to_now(each) for each in list(self.machine.jobs.values())):
+                return _TOO_MUCH
             self._enact(Paused("", by))
             self.due.reset()
+        return None
 
     def _follow_resume(self, state: JobState | None, by: str) -> None:
         if state is not None:
@@ -569,9 +601,13 @@ class ScheduleClerk:
         self.due.changed(job.id)
         self._report(job)
 
-    def _redefine(self, state: JobState, job: Job, by: str) -> None:
-        """What the old definition has to say up to now is decided; from here on the new one holds."""
-        self._decide_up_to_now(state)
+    def _redefine(self, state: JobState, job: Job, by: str) -> bool:
+        """What the old definition has to say up to now is decided; from here on the new one holds.
+
+        False: there is no room for that in this entry, and the old one holds.
+        """
+        if not self._decide_up_to_now(state):
+            return False
         before, anchor_ms, decided_ms = state.job, state.anchor_ms, state.decided_ms
         is_new = not same_timetable(before, job)
         if is_new or (job.enabled and not before.enabled):
@@ -585,6 +621,7 @@ class ScheduleClerk:
         self._parked.pop(job.id, None)
         self.due.changed(job.id)
         self._report(job)
+        return True
 
     def _was_decided(self, state: JobState, instant: int) -> bool:
         """Has this instant been one of the job's, and was it decided?"""
@@ -609,6 +646,8 @@ class ScheduleClerk:
         finished = [state for state in finished if state.job.origin is Origin.STORED]
         finished.sort(key=lambda state: state.decided_ms)
         for state in finished[: max(0, len(finished) - MAX_FINISHED)]:
+            if self._is_full:
+                return
             self._remove(state.job.id, "finished")
 
 

@@ -183,7 +183,7 @@ class SchedulerPlugin(LedgerPlugin):
         A command is added, and not declared by that, here or anywhere: see `commands` of this class.
 
         Raises `RequestRefused` if there is one of that id already, unless `replace=True`, and `RequestNotAnswered` if
-        nobody has decided in `within` seconds: it will still be decided.
+        nobody has decided in `within` seconds: it may still be, and will be if it is written, which the error says.
         """
         made = job_from(id, schedule, origin=Origin.STORED, **options)
         command = Command(ADD, id, msgspec.Raw(encode_job(made)), replace=check_flag("replace", replace))

@@ -228,6 +228,8 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
     number: int
     index: int
     reason: str
+    rest: bool = False
+    """And with it all that come after it in its batch."""
 
 
 Event: TypeAlias = (

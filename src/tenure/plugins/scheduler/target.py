@@ -16,11 +16,13 @@ import msgspec
 from tenure.coordinator.layout import check_name
 from tenure.errors import ConfigError
 from tenure.plugins.queue.outgoing import options_from
-from tenure.plugins.queue.wire import MAX_ATTEMPTS, MAX_DELAY_MS, MAX_PRIORITY, Headers, Key, Milliseconds
+from tenure.plugins.queue.wire import MAX_ATTEMPTS, MAX_DELAY_MS, MAX_HEADERS, MAX_PRIORITY, Headers, Key, Milliseconds
 from tenure.plugins.supervisor.child import Command
 
 MAX_FUNCTION_CHARACTERS = 128
 MAX_QUEUE_CHARACTERS = 64
+MAX_OWN_HEADERS = MAX_HEADERS - 3
+"""The others are those that a run adds: its job, its instant, its token."""
 MAX_ARGUMENTS = 1000
 MAX_CWD_CHARACTERS = 4096
 LONGEST_TERMINATE_MS = 3_600_000
@@ -164,6 +166,11 @@ def check_target(target: Target) -> Target:
             check_name("queue", target.queue, MAX_QUEUE_CHARACTERS)
             if target.delay_ms > MAX_DELAY_MS:
                 raise ConfigError(f"delay is {target.delay_ms / 1000:g} s: give at most {MAX_DELAY_MS // 1000:,}")
+            if len(target.headers) > MAX_OWN_HEADERS:
+                raise ConfigError(
+                    f"headers has {len(target.headers)} entries: give at most {MAX_OWN_HEADERS}, for the schedule adds "
+                    "three of its own"
+                )
         case CommandTarget():
             if not target.argv or not target.argv[0]:
                 raise ConfigError("command is empty: give the program and its arguments, such as ('pg_dump', 'db')")
