@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from tenure.ledger import InboxName, Item, LogEntry, Poison, Situation, Stamp
+from tenure.plugins.counters import clerk
 from tenure.plugins.counters.cell import Cell
 from tenure.plugins.counters.clerk import CountersClerk
 from tenure.plugins.counters.numbers import Counter, Kind
 from tenure.plugins.counters.pages import Merge
-from tenure.plugins.counters.records import Answer, Chunk, Level, Moment, Page, Work, decode_work
+from tenure.plugins.counters.records import Answer, Asked, Chunk, Level, Moment, Page, Work, decode_work
+from tenure.plugins.counters.rounds import Rounds
 from tenure.plugins.counters.settings import CounterSettings, settings_from
 from tenure.plugins.counters.state import CountersMachine
 from tenure.plugins.counters.wire import Letter, Request
@@ -169,6 +171,50 @@ def test_requests_that_nobody_knows_are_refused_at_once() -> None:
     assert work is not None
     assert [(answer.request, bool(answer.refused)) for answer in work.answered] == [("r1", True), ("r2", True)]
     assert work.asked == {}
+
+
+def test_requests_that_cannot_be_done_are_refused_once_nobody_can_wait_for_them() -> None:
+    """Each that asked for all records while one could not be written stayed for good."""
+    desk = Desk()
+    desk.decide(_letter(requests=[Request("old", "consolidate")]), at_ms=1000)
+    desk.decide(_letter(requests=[Request("young", "recalculate", "x")]), at_ms=3_000_000)
+    assert desk.decide(at_ms=3_601_000) is None, "a caller may wait for an hour"
+    work = desk.decide(at_ms=5_000_000)
+    assert work is not None
+    assert [(answer.request, bool(answer.refused)) for answer in work.answered] == [("old", True)]
+    assert list(desk.clerk.machine.asked) == list(desk.read_again().asked) == ["young"]
+    desk.clerk.answers(Answer("young"))
+    work = desk.decide(at_ms=9_000_000)
+    assert work is not None and work.answered == [Answer("young")], "once, and as it was done"
+
+
+def test_requests_beyond_so_many_are_refused_and_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clerk, "MAX_ASKED", 3)
+    desk = Desk()
+    desk.decide(_letter(requests=[Request("r1", "consolidate")]), at_ms=1000)
+    work = desk.decide(_letter(requests=[Request(f"r{number}", "consolidate") for number in range(2, 6)]), at_ms=1000)
+    assert work is not None
+    assert list(work.asked) == ["r2", "r3"]
+    assert [(answer.request, bool(answer.refused)) for answer in work.answered] == [("r4", True), ("r5", True)]
+
+
+def test_many_requests_for_all_records_look_at_them_once() -> None:
+    class Counted(dict[str, Any]):
+        looks = 0
+
+        def __iter__(self) -> Any:
+            self.looks += 1
+            return super().__iter__()
+
+    rounds, desk = Rounds.__new__(Rounds), Desk()
+    machine = desk.clerk.machine
+    rounds._clerk, rounds._urgent = desk.clerk, {"b": None, "gone": None}
+    machine.waiting = waiting = Counted(dict.fromkeys("abc"))
+    machine.asked["r"] = Asked("recalculate", "c", 0, 1)
+    assert rounds._wanted() == ["b", "c"]
+    machine.asked.update({f"r{number}": Asked("consolidate", "", 0, 1) for number in range(9)})
+    assert sorted(rounds._wanted()) == ["a", "b", "c"]
+    assert waiting.looks == 1
 
 
 def test_what_others_have_to_say_goes_into_the_next_entry_once() -> None:

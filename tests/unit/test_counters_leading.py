@@ -10,10 +10,11 @@ import pytest
 
 from tenure.database.counted import COUNTERS
 from tenure.database.ids import key_of
-from tenure.errors import StoreError, StoreUnavailable
+from tenure.errors import BodyTooLarge, StoreError, StoreUnavailable
 from tenure.ledger import InboxName
 from tenure.plugins.counters import ApplyFailed, FieldHidden, Retention
 from tenure.plugins.counters.events import RecordRecalculated
+from tenure.plugins.counters.pages import PageBook
 from tenure.plugins.ledgered import Halted
 from tests.unit.counters_rig import INBOX, LOG, NAME, PAGES, Rig
 
@@ -212,6 +213,35 @@ def test_history_becomes_pages_and_no_page_is_lost_when_leaders_change() -> None
         assert (top.id, top.value) == ("home", given)
         rig.wait(300.0)
         assert len(rig.bucket.keys(PAGES)) <= stats.pages + 1, "what is not needed any more is removed"
+
+
+def test_history_that_cannot_be_filed_for_minutes_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    filed, write = [True], PageBook.write
+
+    async def refused(self: PageBook, sealed: Any) -> Any:
+        if not filed[0]:
+            raise BodyTooLarge("it has 70,000,000 bytes")
+        return await write(self, sealed)
+
+    monkeypatch.setattr(PageBook, "write", refused)
+    with Rig() as rig:
+        leader, writer = rig.leader(), rig.node("writer")
+        for _ in range(2):
+            filed[0] = False
+            rig.done(writer, lambda: writer.counters.add("home", "views"))
+            rig.until(lambda: bool(leader.leading.clerk.machine.sealed), 2 * HOUR)  # type: ignore[union-attr]
+            rig.wait(100.0)
+            assert not [record for record in caplog.records if record.levelname == "WARNING"]
+            rig.wait(600.0)
+            (told,) = [record for record in caplog.records if record.levelname == "WARNING"]
+            assert "70,000,000" in told.getMessage()
+            filed[0] = True
+            rig.wait(200.0)
+            assert not leader.leading.clerk.machine.sealed  # type: ignore[union-attr]
+            caplog.clear()
+        assert rig.total("home") == 2
 
 
 def test_a_store_that_fails_delays_and_loses_nothing() -> None:

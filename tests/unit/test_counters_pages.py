@@ -24,6 +24,7 @@ from tenure.plugins.counters.pages import MANY_PAGES, MAX_RUN, Merge, PageBook, 
 from tenure.plugins.counters.records import Level, Moment, Page, Sealed, Work
 from tenure.plugins.counters.settings import Retention
 from tenure.plugins.counters.state import CountersMachine
+from tenure.store import Stored
 from tenure.store.memory import MemoryStore
 from tests.unit.counters_rig import Call, calls, cell_of
 
@@ -149,6 +150,32 @@ async def test_put_together_pages_say_what_they_said_apart(hours: list[dict[str,
         ids = [id async for id, _ in book.rows(merged)]
         assert ids == sorted({id for hour in hours for id in hour})
         assert all(chunk.rows <= 2 for chunk in merged.chunks)
+
+
+async def test_parts_are_cut_by_bytes_too_so_that_names_of_many_long_fields_fit() -> None:
+    """5,000 records of 100 such fields were one object of 69.7 MB, over the limit: no page was ever written again."""
+    store = MemoryStore()
+    book = await _book(store)
+    fields = [f"f{number:03}." + "x" * 125 for number in range(100)]
+    counters = dict.fromkeys(fields, VIEWS)
+    ids = [f"rec{number:020}" for number in range(700)]
+    sealed = [
+        Sealed(number, Moment(0, 0, 0), {field: {id: [1, number] for id in ids} for field in fields})
+        for number in (1, 2)
+    ]
+    written = [await book.write(each) for each in sealed]
+    merged = await book.merge(Merge(written, Level.DAY), counters)
+    for page in (*written, merged):
+        sizes = [
+            len(stored.body)
+            for stored in [await store.get(chunk.key) for chunk in page.chunks]
+            if isinstance(stored, Stored)
+        ]
+        assert max(sizes) < 8.1 * 2**20
+        assert len(sizes) == 2
+        assert [id async for id, _ in book.rows(page)] == ids
+    for id in (ids[0], ids[350], ids[-1]):
+        assert [cell.net for cell in (await book.cells(merged, id, counters)).values()] == [3] * 100
 
 
 async def test_a_single_page_is_only_called_otherwise() -> None:

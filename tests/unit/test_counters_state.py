@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tenure.database.counted import still_counted
 from tenure.database.records import Envelope
 from tenure.ledger import Stamp
-from tenure.plugins.counters import state
+from tenure.plugins.counters import image, state
 from tenure.plugins.counters.calendar import DAY_MS, HOUR_MS
 from tenure.plugins.counters.numbers import Counter, Kind, Reducer
 from tenure.plugins.counters.records import Answer, Asked, Chunk, Level, Moment, Page, Work
@@ -126,6 +126,24 @@ def test_a_snapshot_keeps_numbers_of_every_kind() -> None:
     assert [type(cell.net) for offer in twin.unapplied("x") for cell in offer.cells.values()] == [
         type(cell.net) for offer in machine.unapplied("x") for cell in offer.cells.values()
     ]
+
+
+def test_no_part_of_a_snapshot_is_larger_than_an_object_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits to become pages went into one object, up to twenty hours of it."""
+    monkeypatch.setattr(image, "MAX_CELLS", 2000)
+    machine = CountersMachine()
+    fields = [f"f{number}" for number in range(10)]
+    rows = {field: {f"{number:0128}": [1, number] for number in range(1000)} for field in fields}
+    for seq in range(1, 5):
+        said = dict.fromkeys(fields, VIEWS.word) if seq == 1 else {}
+        machine.enact(Work(fields=said, moment=_moment(seq), rows=rows), _stamp(seq, seq))
+    assert len(machine.sealed) == 3
+    chunks = machine.snapshot()
+    assert max(map(len, chunks)) < 2**20 + 100
+    twin = CountersMachine()
+    twin.restore(chunks)
+    assert twin.sealed == machine.sealed
+    assert _picture(twin) == _picture(machine)
 
 
 def test_a_snapshot_of_unknown_counters_is_refused_and_so_is_an_entry() -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import tzinfo
 
-from tenure.clock import Clock
+from tenure.clock import Clock, Reading
 from tenure.database.time import StoreTime
 from tenure.errors import StoreError, TenureError
 from tenure.plugins.counters.calendar import moment_of
@@ -21,6 +21,8 @@ from tenure.store import Store
 _log = logging.getLogger("tenure.counters")
 LOOK = 60.0
 """Seconds after which it is looked whether an hour is over."""
+_PATIENCE = 180.0
+"""Seconds for which a store may fail before anybody is told: too many pages that wait hold back the inbox."""
 _DELETES = 1000
 
 
@@ -51,6 +53,10 @@ class Annals:
         """Of what was sealed: its page is written, and the log does not name it yet."""
         self._merged: Page | None = None
         """Likewise."""
+        self._failing: Reading | None = None
+        """Since when nothing could be filed ..."""
+        self._is_told = False
+        """... and whether somebody was told."""
 
     def entry_written(self) -> None:
         machine = self._clerk.machine
@@ -69,11 +75,26 @@ class Annals:
             self._wake.clear()
             try:
                 await self._file()
+                self._failing, self._is_told = None, False
             except StoreError as error:
-                _log.info("history is filed later: %s", error)
+                self._failed(error)
             except TenureError as error:
                 _log.warning("pages of history cannot be put together: %s", error)
             await either(self._wake, LOOK)
+
+    def _failed(self, error: StoreError) -> None:
+        now = self._clock.read()
+        self._failing = since = self._failing or now
+        if self._is_told or (failed := now.leader_elapsed(since)) < _PATIENCE:
+            _log.info("history is filed later: %s", error)
+            return
+        self._is_told = True
+        _log.warning(
+            "history of counters could not be filed for %.0f s, and is tried again; if that goes on for some hours, "
+            "amounts are left in the inbox: %s",
+            failed,
+            error,
+        )
 
     async def _clear_away(self) -> None:
         """What former leaders wrote and did not come to name."""

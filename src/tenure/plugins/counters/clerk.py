@@ -18,12 +18,14 @@ from tenure.plugins.counters.numbers import Counter
 from tenure.plugins.counters.pages import Merge
 from tenure.plugins.counters.records import Answer, Asked, Page, Work
 from tenure.plugins.counters.settings import CounterSettings
-from tenure.plugins.counters.state import CountersMachine
+from tenure.plugins.counters.state import MAX_ASKED, CountersMachine
 from tenure.plugins.counters.wire import CONSOLIDATE, RECALCULATE, Letter, read_letter
 
 _log = logging.getLogger("tenure.counters")
 SEAL_ROWS = 20_000
 """Records: when so many were counted in an hour, what there is becomes a page."""
+EXPIRY_MS = 3_900_000
+"""Nobody waits longer than an hour for an answer; the rest is for clocks that differ."""
 _MAX_OP_IDS_FORGOTTEN = 100_000
 _NOTHING = Work()
 
@@ -124,6 +126,7 @@ class CountersClerk:
         self._replaced, self._superfluous = [*self._replaced, *self._superfluous], []
         self._fold(items, work)
         self._ask(items, work, stamp.time_ms)
+        self._expire(work, stamp.time_ms)
         if situation.swept_ms is not None and not situation.unread:
             certain_ms = situation.swept_ms - situation.doubt_ms
             work.covered = [
@@ -186,10 +189,22 @@ class CountersClerk:
     def _ask(self, items: Sequence[Item], work: Work, now_ms: int) -> None:
         for item in items:
             for request in item.content.requests:
-                if request.op == CONSOLIDATE or (request.op == RECALCULATE and request.id):
+                if len(self.machine.asked) + len(work.asked) >= MAX_ASKED:
+                    full = f"{MAX_ASKED:,} requests wait, and no more can: ask again later"
+                    work.answered.append(Answer(request.request, refused=full))
+                elif request.op == CONSOLIDATE or (request.op == RECALCULATE and request.id):
                     work.asked[request.request] = Asked(request.op, request.id, now_ms)
                 else:
                     work.answered.append(Answer(request.request, refused=f"{request.op[:64]!r} is not known here"))
+
+    def _expire(self, work: Work, now_ms: int) -> None:
+        """What cannot be done, since a record cannot be written, would be tried for ever."""
+        answered = {answer.request for answer in work.answered}
+        for request, asked in self.machine.asked.items():
+            if asked.at_ms >= now_ms - EXPIRY_MS:
+                break
+            if request not in answered:
+                work.answered.append(Answer(request, refused="it was not done within an hour"))
 
     def _forgotten(self, now_ms: int) -> int:
         """How many of the oldest `op_id`s are past their window."""

@@ -26,6 +26,8 @@ from tenure.store import Store, Stored, numbered, ours
 
 PAGES = "pages/"
 CHUNK_ROWS = 5000
+CHUNK_BYTES = 8 * 2**20
+"""Of a part, and at most one row more: names of many fields are long, and an object has a limit."""
 MANY_PAGES = 16
 """Of one hour: then they are put together before it is over."""
 MAX_RUN = 64
@@ -159,19 +161,25 @@ class PageBook:
         tag = self._draw_id()
         chunks: list[Chunk] = []
         piece: list[Row] = []
+        encoded: list[bytes] = []
+        size = 0
 
         async def flush() -> None:
-            body = msgspec.json.encode(_Body(piece))
+            body = b'{"rows":[%s]}' % b",".join(encoded)
             key = f"{PAGES}{self._epoch:020d}-{number:020d}-{tag}-{len(chunks):06d}"
             # Unconditional: the name is ours alone, and the same bytes may land twice without harm.
             await self._store.put(key, body)
             chunks.append(Chunk(key, piece[0][0], piece[-1][0], len(piece), sha256(body).hexdigest()))
             piece.clear()
+            encoded.clear()
 
         async for row in rows:
             piece.append(row)
-            if len(piece) >= CHUNK_ROWS:
+            encoded.append(msgspec.json.encode(row))
+            size += len(encoded[-1])
+            if len(piece) >= CHUNK_ROWS or size >= CHUNK_BYTES:
                 await flush()
+                size = 0
         if piece:
             await flush()
         return Page(level, moment, number, chunks)

@@ -117,10 +117,11 @@ class Rounds:
     def _wanted(self) -> list[str]:
         """What somebody waits for."""
         machine = self._clerk.machine
-        wanted = {id: None for id in self._urgent if id in machine.waiting}
-        for asked in machine.asked.values():
-            if asked.through:
-                wanted.update(dict.fromkeys(machine.waiting if not asked.id else (asked.id,)))
+        wanted = dict(self._urgent)
+        asked = [asked.id for asked in machine.asked.values() if asked.through]
+        wanted.update(dict.fromkeys(asked))
+        if "" in wanted:  # all of them; once, however often it was asked for
+            wanted.update(dict.fromkeys(machine.waiting))
         return [id for id in wanted if id in machine.waiting]
 
     async def _round(self, ids: list[str]) -> None:

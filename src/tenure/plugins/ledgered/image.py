@@ -10,7 +10,7 @@ import msgspec
 _AT_ONCE = 20
 """A job of a schedule may take 64 KiB."""
 _CHUNK_BYTES = 1024 * 1024
-"""About so many in one chunk, and twice as many at most."""
+"""At most so many in one chunk, unless a single value is larger."""
 
 
 class Frame(msgspec.Struct, rename="camel", kw_only=True):
@@ -54,10 +54,26 @@ def _counts(contents: msgspec.Struct) -> dict[str, int]:
 def _chunks(field: str, values: Sequence[Any]) -> Iterator[bytes]:
     pieces: list[bytes] = []
     size = 0
-    for start in range(0, len(values), _AT_ONCE):
-        piece = msgspec.json.encode(values[start : start + _AT_ONCE])[1:-1]
+    for piece in _pieces(values):
+        if pieces and size + len(piece) > _CHUNK_BYTES:
+            yield _chunk(field, pieces)
+            pieces, size = [], 0
         pieces.append(piece)
         size += len(piece)
-        if size >= _CHUNK_BYTES or start + _AT_ONCE >= len(values):
-            yield b'{"%s":[%s]}' % (field.encode(), b",".join(pieces))
-            pieces, size = [], 0
+    if pieces:
+        yield _chunk(field, pieces)
+
+
+def _pieces(values: Sequence[Any]) -> Iterator[bytes]:
+    """Several values each, for speed; large ones by themselves, since all that is in a piece goes into one object."""
+    for start in range(0, len(values), _AT_ONCE):
+        some = values[start : start + _AT_ONCE]
+        piece = msgspec.json.encode(some)[1:-1]
+        if len(piece) <= _CHUNK_BYTES:
+            yield piece
+        else:
+            yield from map(msgspec.json.encode, some)
+
+
+def _chunk(field: str, pieces: list[bytes]) -> bytes:
+    return b'{"%s":[%s]}' % (field.encode(), b",".join(pieces))
