@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -10,11 +11,12 @@ import pytest
 
 from tenure.database.counted import COUNTERS
 from tenure.database.ids import key_of
-from tenure.errors import BodyTooLarge, StoreError, StoreUnavailable
+from tenure.errors import BodyTooLarge, RequestNotAnswered, StoreError, StoreUnavailable
 from tenure.ledger import InboxName
 from tenure.plugins.counters import ApplyFailed, FieldHidden, Retention
 from tenure.plugins.counters.events import RecordRecalculated
 from tenure.plugins.counters.pages import PageBook
+from tenure.plugins.counters.state import MAX_OFFERED
 from tenure.plugins.ledgered import Halted
 from tests.unit.counters_rig import INBOX, LOG, NAME, PAGES, Rig
 
@@ -183,6 +185,66 @@ def test_recalculation_puts_right_what_was_changed_by_other_means() -> None:
         assert recalculated().totals == {"views": 20}
         assert rig.total("home") == 20
         assert [event for event in rig.events if isinstance(event, RecordRecalculated)]
+
+
+@pytest.mark.req("EC-2")
+@pytest.mark.parametrize("crash", [False, True], ids=["same leader", "another leader"])
+@pytest.mark.parametrize("goes_on", [False, True], ids=["quiet", "counting goes on"])
+def test_a_damaged_record_is_put_right_also_while_amounts_wait_for_it(goes_on: bool, crash: bool) -> None:
+    """What waits can only be applied afterwards. Each amount counts once, in the totals or after them."""
+    with Rig(interval=0.3) as rig:
+        leader, writer = rig.leader(), rig.node("writer")
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5, mode="sync"))
+        envelope = rig.envelope("home")
+        assert envelope is not None
+        rig.corrupt("home", msgspec.structs.replace(envelope, reserved={COUNTERS: "garbage"}))
+        given = 5
+        for _ in range(4):
+            rig.done(writer, lambda: writer.counters.add("home", "views", 5))
+            rig.wait(1.0)
+            given += 5
+        if crash:
+            leader.host.crash()
+            leader = rig.leader("second", 2)
+        asked = writer.do(lambda: writer.counters.recalculate("home", timeout=600))
+        for _ in range(10 if goes_on else 0):
+            rig.done(writer, lambda: writer.counters.add("home", "views", 1))
+            given += 1
+        rig.until(lambda: bool(asked), 300.0)
+        assert not isinstance(asked[0], Exception), asked
+        rig.done(writer, lambda: writer.counters.add("home", "views", 1, mode="sync"), 60.0)
+        rig.wait(10.0)
+        assert rig.total("home") == given + 1
+        assert not leader.leading.clerk.machine.waiting
+        found = rig.done(writer, lambda: writer.counters.recalculate("home"))
+        assert (found.totals, found.former) == ({"views": given + 1}, {})
+
+
+@pytest.mark.req("EC-2")
+def test_a_damaged_record_for_which_much_waits_is_left_as_it_is() -> None:
+    """Of what is put together a watermark might cover a part, which would be counted twice."""
+    with Rig(interval=0.3) as rig:
+        leader, writer = rig.leader(), rig.node("writer")
+        rig.done(writer, lambda: writer.counters.add("home", "views", 1, mode="sync"))
+        envelope = rig.envelope("home")
+        assert envelope is not None
+        rig.corrupt("home", msgspec.structs.replace(envelope, reserved={COUNTERS: "garbage"}))
+        for _ in range(MAX_OFFERED + 4):
+            rig.done(writer, lambda: writer.counters.add("home", "views", 1))
+            rig.wait(1.0)
+        assert leader.leading.clerk.machine.waiting["home"].rest is not None
+        (refused,) = rig.done(writer, lambda: _outcome(writer.counters.recalculate("home", timeout=20)), 60.0)
+        assert isinstance(refused, RequestNotAnswered)
+        envelope = rig.envelope("home")
+        assert envelope is not None
+        rig.corrupt("home", msgspec.structs.replace(envelope, reserved={}))  # as docs/counters.md says
+        rig.until(lambda: not leader.leading.clerk.machine.waiting, 400.0)
+        rig.done(writer, lambda: writer.counters.recalculate("home", timeout=60), 100.0)
+        assert rig.total("home") == 1 + MAX_OFFERED + 4
+
+
+async def _outcome(call: Coroutine[Any, Any, Any]) -> list[Any]:
+    return list(await asyncio.gather(call, return_exceptions=True))
 
 
 @pytest.mark.req("EC-2")

@@ -364,6 +364,21 @@ class TestLedgers:
         await look.look(1001)
         assert look.row().problem is None
 
+    async def test_a_log_that_is_too_large_is_told(self) -> None:
+        """Of what comes after the newest snapshot: the rest is not read."""
+        scene = Scene()
+        own = ledger_store(scene.store, "s3-queue", "q")
+        for number in (1, 2, 3):
+            await own.put(f"log/{number:020d}", b"x" * 500)
+        look = QueueLook(ReadOnly(scene.store), "q", scene.clock)
+        scene.store.verbs.clear()
+        await look.look(1499)
+        assert "too much" in (look.row().problem or "")
+        assert scene.store.verbs["get"] == 0
+        await own.put(f"snapshots/{2:020d}", b"{")
+        await look.look(1499)
+        assert "too much" not in (look.row().problem or "")
+
     async def test_an_object_that_no_process_would_read_costs_no_other_ledger_its_look(self) -> None:
         scene = Scene()
         for name in ("a", "b", "c"):

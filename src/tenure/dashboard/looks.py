@@ -17,7 +17,7 @@ from tenure.dashboard.sections import CounterRow, JobRow, LastRun, QueueRow, Sch
 from tenure.dashboard.times import now_ms
 from tenure.errors import ConfigError, StoreUnavailable, TenureError
 from tenure.ledger import LedgerState, Machine, ledger_of_onlooker, ledger_store
-from tenure.ledger.layout import CHUNK_NAMES, INBOX_NAMES
+from tenure.ledger.layout import CHUNK_NAMES, INBOX_NAMES, LOG_NAMES, SNAPSHOT_NAMES, log_key, parse_number
 from tenure.plugins.counters import EventualConsistencyPlugin
 from tenure.plugins.counters import looking as counters_looking
 from tenure.plugins.counters.settings import Retention
@@ -89,8 +89,13 @@ class LedgerLook:
         self.looked_ms = now_ms(self._clock)
 
     async def _measure(self, room: int) -> None:
-        size = 0
+        """Of the snapshots, and of the log after the newest one: that is what will be read."""
+        size, newest = 0, 0
         async for entry in ours(self._capped, CHUNK_NAMES):
+            size += entry.size
+        async for entry in ours(self._capped, SNAPSHOT_NAMES):
+            newest = max(newest, parse_number(entry.key) or 0)
+        async for entry in ours(self._capped, LOG_NAMES, after=log_key(newest)):
             size += entry.size
         self.bytes = 0
         if size > min(room, MAX_SNAPSHOT_BYTES):

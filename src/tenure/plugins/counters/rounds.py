@@ -205,7 +205,9 @@ class Rounds:
     async def _answer(self) -> None:
         machine = self._clerk.machine
         for request, asked in list(machine.asked.items()):
-            if request in self._answered or not asked.through or not machine.is_consolidated(asked.through, asked.id):
+            if request in self._answered or not asked.through:
+                continue
+            if not machine.is_consolidated(asked.through, asked.id) and not self._is_stuck(machine, asked):
                 continue
             if asked.op == CONSOLIDATE:
                 answer = Answer(request)
@@ -220,12 +222,22 @@ class Rounds:
             self._clerk.answers(answer)
             self._stir()
 
+    def _is_stuck(self, machine: CountersMachine, asked: Asked) -> bool:
+        """To be recalculated, and what waits for it cannot be applied before that.
+
+        What is offered has numbers of its own. If a watermark covers these, each is passed over by whoever applies;
+        what comes later has higher ones. Of what is put together beyond that a watermark might cover a part.
+        """
+        waiting = machine.waiting.get(asked.id)
+        is_tried = asked.op == RECALCULATE and asked.id in self.troubled
+        return is_tried and waiting is not None and waiting.rest is None
+
     async def _recalculate(self, request: str, asked: Asked) -> Answer | None:
         """`None`: it is tried again in the next round."""
         id = asked.id
         for _ in range(_RECALCULATIONS):
             machine = await self._clerk.written()
-            if id in machine.waiting:
+            if id in machine.waiting and not self._is_stuck(machine, asked):
                 return None  # once that is applied, and written down
             try:
                 totals, former = await self._compare(machine, id)
@@ -243,6 +255,9 @@ class Rounds:
                 field: None if total is None else machine.counters[field].stored(total)
                 for field, total in former.items()
             }
+            if self.troubled.pop(id, None) is not None:
+                self._urgent[id] = None  # what waited is in it now, which is to be written down
+                self._wake.set()
             self._emit(RecordRecalculated(self._resource, id, values, wrong))
             return Answer(request, values, wrong)
         return None
@@ -250,7 +265,7 @@ class Rounds:
     async def _compare(
         self, machine: CountersMachine, id: str
     ) -> tuple[dict[str, Number | None], dict[str, Number | None]]:
-        through = machine.seq  # nothing waits, and all of it is in the log
+        through = machine.seq  # all of it is in the log, and nothing waits that has other numbers as well
         history = await recorded(self._book, machine, id)
 
         def expected(key: Key) -> dict[str, Number | None]:
