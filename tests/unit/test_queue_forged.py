@@ -134,6 +134,7 @@ def _small_ones(number: int, count: int) -> bytes:
     return encode_batch(Place(number - 1), [b"%d" % (index % 10) for index in range(count)], spans)
 
 
+@pytest.mark.slow
 async def test_many_small_messages_with_options_of_their_own_have_room_in_an_entry() -> None:
     """What is decided on them is five times as long as they are."""
     store = MemoryStore()

@@ -105,10 +105,10 @@ class LedgerPlugin(CoordinatorPlugin):
     async def start(self) -> None:
         host = cast(Any, self._attached())
         store = ledger_store(host.store, self.slug, self.name)
+        await self.prepare(store)
         ledger = self._ledger_given if self._ledger_given is not None else await self._usual_ledger()
         if self._takes_part:
             await self._check_trim_delay(ledger)  # what is written down holds for all, and is hard to take back
-        await self.prepare(store)
         self._ledger = await agreed_ledger(
             store,
             ledger,
