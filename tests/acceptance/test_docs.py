@@ -439,6 +439,7 @@ async def test_counters(tmp_path: Path) -> None:
     assert any(words[1:2] == ("calls wait for",) for words in told)
 
 
+@pytest.mark.slow
 def test_the_first_counters(tmp_path: Path) -> None:
     """Word by word, but for the place; and again, and then from a shell."""
     url = tmp_path.as_uri()

@@ -144,6 +144,7 @@ def test_an_unreachable_endpoint(endpoint: str, says: str) -> None:
 
 
 @pytest.mark.req("OP-3")
+@pytest.mark.slow
 def test_an_endpoint_that_never_answers() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -158,6 +159,7 @@ def test_an_endpoint_that_never_answers() -> None:
     assert SECRET not in run.out + run.err
 
 
+@pytest.mark.slow
 def test_no_credentials_at_all_is_said_within_ten_seconds(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -193,6 +193,7 @@ def test_two_endpoints_are_polled(alone: dict[str, str]) -> None:
         assert int(found[2]) == (int(found[3]) if found[1] == "shop" else 0)
 
 
+@pytest.mark.slow
 def test_one_copy_works_and_another_goes_on_when_it_is_killed(copies: Copies, tmp_path: Path) -> None:
     url = (tmp_path / "bucket").as_uri()
     for _ in range(2):

@@ -343,6 +343,7 @@ def test_no_queues_are_listed(home: Path, tmp_path: Path) -> None:
     assert (missing.code, missing.out) == (2, "")
 
 
+@pytest.mark.slow
 def test_stats_are_watched(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     ok(tenure(home, "queue", "put", url, "mail", "1"))

@@ -218,6 +218,7 @@ def test_one_runs_and_another_takes_over_when_it_is_killed(start: Start) -> None
 
 
 @pytest.mark.req("OP-2", "EL-17")
+@pytest.mark.slow
 def test_after_a_step_down_it_stands_by_again(start: Start, tmp_path: Path) -> None:
     url = (tmp_path / "store").as_uri()
     first = start(*sh(WAITS))
@@ -450,6 +451,7 @@ def test_a_signal_reaches_what_is_in_the_background(start: Start) -> None:
 
 
 @pytest.mark.req("OP-2", "EL-7")
+@pytest.mark.slow
 def test_a_machine_that_is_not_well_does_not_lead(start: Start, tmp_path: Path) -> None:
     well = tmp_path / "well"
     well.touch()

@@ -165,6 +165,7 @@ def test_a_place_that_cannot_be_looked_at_is_an_error(tmp_path: Path) -> None:
     assert "no directory" in run.err
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer_is_asked_again() -> None:
     url = "s3://bucket/x?endpoint=http://127.0.0.1:9&region=x&access_key_id=a&secret_access_key=hidden"
     run = tenure("watch", url, "--for", "6s", "--interval", "100ms", "--json")

@@ -260,6 +260,7 @@ def test_a_store_that_cannot_be_used_fails_the_startup(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_two_servers_of_uvicorn(url: str, tmp_path: Path) -> None:
     """One works. It is told to end, and the other goes on at once; that one is killed, and a third goes on."""
     servers: dict[int, tuple[subprocess.Popen[bytes], Path]] = {}

@@ -362,6 +362,7 @@ async def test_a_deadline_that_is_not_known_any_more_stays_where_it_was(tmp_path
 
 
 @pytest.mark.req("CP-7")
+@pytest.mark.slow
 async def test_a_blocked_loop_costs_no_command_its_life_while_the_lease_is_renewed(tmp_path: Path) -> None:
     with nothing_left():
         process = CommandProcess()

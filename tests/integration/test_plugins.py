@@ -140,6 +140,7 @@ async def block(url: str, seconds: float) -> None:
 
 
 @pytest.mark.req("CP-2")
+@pytest.mark.slow
 async def test_a_hook_that_blocks_its_loop_for_two_leases_costs_nothing(url: str) -> None:
     await block(url, 6.0)
 
@@ -180,6 +181,7 @@ asyncio.run(main())
 
 
 @pytest.mark.req("CP-7")
+@pytest.mark.slow
 async def test_a_process_that_must_not_overlap_its_successor_ends_itself(url: str) -> None:
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(

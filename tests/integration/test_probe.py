@@ -206,6 +206,7 @@ class TestUnusable:
             await open_store(endpoint.store_url("bucket", "app"))
         assert time.monotonic() - started < 10
 
+    @pytest.mark.slow
     async def test_somebody_listens_and_says_nothing(self) -> None:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))

@@ -230,6 +230,7 @@ def test_parts_that_were_not_measured_again_are_kept(monkeypatch: pytest.MonkeyP
     assert both["first_leader"] == {**good()["first_leader"], "tenure": []}
 
 
+@pytest.mark.slow
 def test_a_fleet_of_ours_is_counted_and_a_first_leader_timed(tmp_path: Path) -> None:
     server = Ministack(tmp_path / "server")
     endpoint = server.start()

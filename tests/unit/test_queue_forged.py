@@ -152,6 +152,7 @@ async def test_many_small_messages_with_options_of_their_own_have_room_in_an_ent
     assert clerk.machine.ready_count == batches * each
 
 
+@pytest.mark.slow
 def test_one_object_that_no_entry_has_room_for_is_set_aside() -> None:
     clerk = QueueClerk(MemoryStore(), settings_from({}), epoch=1, tag="t", clock=SYSTEM_CLOCK, random=Random(1))
     with pytest.raises(Poison, match="bytes of an entry"):

@@ -720,6 +720,7 @@ def test_a_queue_belongs_to_the_leaders_of_one_namespace() -> None:
         )
 
 
+@pytest.mark.slow
 async def test_a_leader_that_does_not_have_the_queue_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
