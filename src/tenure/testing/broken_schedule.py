@@ -126,7 +126,7 @@ def _decides_again() -> list[Patch]:
 
 
 def _change_forgets_due() -> list[Patch]:
-    return [(ScheduleClerk, "_decide_up_to_now", lambda self, state: None)]
+    return [(ScheduleClerk, "_decide_up_to_now", lambda self, state: True)]
 
 
 def _change_counts_anew() -> list[Patch]:
