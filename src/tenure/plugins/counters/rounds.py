@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tenure.clock import Clock, Reading
 from tenure.coordinator.events import NamedEvent
-from tenure.errors import CoordinationError, NotFound, TenureError
+from tenure.errors import CoordinationError, DamagedRecord, NotFound, TenureError
 from tenure.plugins.counters.applying import Applier, Failures
 from tenure.plugins.counters.clerk import CountersClerk
 from tenure.plugins.counters.events import ApplyFailed, Consolidated, FieldHidden, RecordRecalculated
@@ -33,9 +33,10 @@ _RECALCULATIONS = 5
 
 
 class Trouble:
-    def __init__(self, since: Reading, reason: str) -> None:
+    def __init__(self, since: Reading, error: TenureError) -> None:
         self.since = since
-        self.reason = reason
+        self.reason = str(error)
+        self.is_damage = isinstance(error, DamagedRecord)
         self.pause = RETRY
 
 
@@ -163,7 +164,7 @@ class Rounds:
             raise
         except TenureError as error:  # whatever it is, it concerns this record alone
             done["failed"] += 1
-            self._trouble(id, str(error))
+            self._trouble(id, error)
             return
         self.troubled.pop(id, None)
         if applied is not None:
@@ -177,16 +178,17 @@ class Rounds:
         trouble = self.troubled.get(id)
         return trouble is None or self._clock.read().leader_elapsed(trouble.since) >= trouble.pause
 
-    def _trouble(self, id: str, reason: str) -> None:
-        now, known = self._clock.read(), self.troubled.get(id)
+    def _trouble(self, id: str, error: TenureError) -> None:
+        now, known, reason = self._clock.read(), self.troubled.get(id), str(error)
         if known is None:
             if len(self.troubled) >= MAX_TROUBLED:
                 self.troubled.pop(next(iter(self.troubled)))
-            self.troubled[id] = Trouble(now, reason)
+            self.troubled[id] = Trouble(now, error)
             _log.warning("record %r of %r is not up to date, and is tried again: %s", id, self._resource, reason)
             self._emit(ApplyFailed(self._resource, id, reason[:1000]))
         else:
             known.since, known.reason, known.pause = now, reason, min(LONGEST_RETRY, 2 * known.pause)
+            known.is_damage = isinstance(error, DamagedRecord)
 
     def _hide(self, id: str, field: str) -> None:
         if (id, field) not in self._hidden and len(self._hidden) < MAX_HIDDEN:
@@ -228,9 +230,9 @@ class Rounds:
         What is offered has numbers of its own. If a watermark covers these, each is passed over by whoever applies;
         what comes later has higher ones. Of what is put together beyond that a watermark might cover a part.
         """
-        waiting = machine.waiting.get(asked.id)
-        is_tried = asked.op == RECALCULATE and asked.id in self.troubled
-        return is_tried and waiting is not None and waiting.rest is None
+        waiting, trouble = machine.waiting.get(asked.id), self.troubled.get(asked.id)
+        is_damaged = asked.op == RECALCULATE and trouble is not None and trouble.is_damage
+        return is_damaged and waiting is not None and waiting.rest is None
 
     async def _recalculate(self, request: str, asked: Asked) -> Answer | None:
         """`None`: it is tried again in the next round."""
@@ -244,7 +246,7 @@ class Rounds:
             except (_Overtaken, NotFound):
                 continue  # more was applied, or pages were put together, meanwhile
             except Failures as error:
-                self._trouble(id, str(error))
+                self._trouble(id, error)
                 return None
             except TenureError as error:
                 return Answer(request, refused=str(error)[:1000])
