@@ -97,6 +97,50 @@ async def test_a_delete_that_is_sent_again_syncs_what_the_first_has_done(
     assert disk.synced[0] == "inbox@"
 
 
+class StubbornDisk(UnsyncedDisk):
+    """Does not remove the file that is named."""
+
+    stubborn = ""
+
+    def unlink(self, place: Place) -> None:
+        if place.name == self.stubborn:
+            raise OSError(errno.EIO, "cannot be removed")
+        super().unlink(place)
+
+
+async def test_a_delete_that_fails_half_way_syncs_what_it_has_removed(tmp_path: Path) -> None:
+    disk = StubbornDisk()
+    store = DirectoryStore(tmp_path, disk=disk)
+    for name in "xyz":
+        await store.put(f"inbox/{name}", b"")
+    disk.stubborn = "y"
+    disk.synced.clear()
+    with pytest.raises(StoreUnavailable, match="cannot be removed"):
+        await store.delete("inbox/x", "inbox/y", "inbox/z")
+    assert disk.synced == ["inbox@"]
+    with pytest.raises(NotFound):
+        await store.get("inbox/x")
+    await store.get("inbox/z")
+    assert disk.synced == ["inbox@"]
+
+
+async def test_a_delete_that_fails_half_way_and_cannot_sync_owes_that(tmp_path: Path) -> None:
+    disk = StubbornDisk()
+    store = DirectoryStore(tmp_path, disk=disk)
+    for name in "xy":
+        await store.put(f"inbox/{name}", b"")
+    disk.stubborn, disk.failing = "y", {"inbox@"}
+    with pytest.raises(StoreUnavailable, match="cannot be removed"):  # the first error, not that of the sync
+        await store.delete("inbox/x", "inbox/y")
+    with pytest.raises(StoreUnavailable, match="Input/output error"):
+        await store.get("inbox/x")
+    disk.failing = set()
+    disk.synced.clear()
+    with pytest.raises(NotFound):
+        await store.get("inbox/x")
+    assert disk.synced == ["inbox@"]
+
+
 async def test_what_a_failed_write_left_is_read_when_it_is_durable(store: DirectoryStore, disk: UnsyncedDisk) -> None:
     disk.failing = {"inbox@"}
     with pytest.raises(StoreUnavailable):

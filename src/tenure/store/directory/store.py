@@ -353,25 +353,37 @@ class DirectoryStore:
     def _delete_in(self, tree: Tree, names: tuple[str, ...], keys: Iterable[str]) -> None:
         changed = False
         with tree.open(names) as folder:
-            for key in keys:
-                with contextlib.suppress(FileNotFoundError):
-                    self._unlink(tree, key, folder / name_of(key))
-                    changed = True
+            try:
+                for key in keys:
+                    changed |= self._unlink(tree, key, folder / name_of(key))
+            except BaseException:
+                # Some may be gone by now. If this fails as well it is owed, and the first error is the one to tell.
+                with contextlib.suppress(OSError):
+                    self._sync_folder(names, folder)
+                raise
             # Also if nothing was found: an earlier try may have removed it, and failed before this.
             self._sync_folder(names, folder)
         if changed:
             self._prune(tree, names)
 
-    def _unlink(self, tree: Tree, key: str, target: Place) -> None:
+    def _unlink(self, tree: Tree, key: str, target: Place) -> bool:
+        """False: there was nothing to remove."""
         try:
             with self._locks.hold(tree, stripe_of(key), None):
-                self._disk.unlink(target)
+                return self._remove_if_there(target)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             # The lock's file cannot be made, and who wants to make room must be able to. Without the lock a write that
             # is under way may come after this; but whoever deletes promises that there is none (locks.py).
+            return self._remove_if_there(target)
+
+    def _remove_if_there(self, target: Place) -> bool:
+        try:
             self._disk.unlink(target)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _prune(self, tree: Tree, names: tuple[str, ...]) -> None:
         """Remove folders that became empty; a write that needs one meanwhile makes it again."""
