@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +17,14 @@ _LASTING = 10_000
 
 class Missing(OSError):
     """A folder on the way to a key is not there, or a plain file has its name."""
+
+
+class OwnFolderGone(OSError):
+    """Somebody removed a folder that only opening the store makes. No `FileNotFoundError`: no file of ours is missing,
+    and starting again helps nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(errno.ENOENT, f"its folder {name} was removed: open the store again, which makes it")
 
 
 class Lasting:
@@ -122,7 +131,10 @@ class Tree:
     def _own_folder(self, name: str) -> Folder:
         folder = self._own.get(name)
         if folder is None:
-            folder = self._own[name] = self._open_folder(self._root / name)
+            try:
+                folder = self._own[name] = self._open_folder(self._root / name)
+            except FileNotFoundError as error:
+                raise OwnFolderGone(name) from error
         return folder
 
     def _open_folder(self, place: Place) -> Folder:
