@@ -195,6 +195,23 @@ async def test_a_replace_is_not_found_to_have_been_applied_before_it_is_durable(
     assert disk.synced == ["inbox@"]
 
 
+async def test_writes_that_nobody_waits_for_are_remembered_only_until_they_are_over(tmp_path: Path) -> None:
+    disk = UnsyncedDisk()
+    store = DirectoryStore(tmp_path, disk=disk)
+    disk.slow = True
+    for number in range(5):  # and nothing is read
+        disk.reached.clear()
+        disk.gate.clear()
+        writing = asyncio.create_task(store.create(f"k{number}", b""))
+        assert await asyncio.to_thread(disk.reached.wait, 5)
+        writing.cancel()
+        await asyncio.wait([writing])
+        disk.gate.set()
+        (job,) = store._owed._left
+        while not job.is_over:
+            await asyncio.sleep(0.001)
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_what_was_not_waited_for_is_read_when_it_is_durable(cancelled: bool, tmp_path: Path) -> None:
     disk = UnsyncedDisk()
@@ -205,7 +222,7 @@ async def test_what_was_not_waited_for_is_read_when_it_is_durable(cancelled: boo
     if cancelled:
         writing.cancel()
     await asyncio.wait([writing])
-    store._timeout = 5  # of a read there is nothing to be given up
+    store._timeout = 5  # only the write is to be given up
     reading = asyncio.create_task(store.get("k"))
     done, _ = await asyncio.wait([reading], timeout=0.02)
     assert not done
