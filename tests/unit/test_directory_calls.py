@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from tenure.errors import AccessDenied, StoreError, StoreUnavailable
-from tenure.store import Applied, Outcome, Rejected, Unknown, Version
+from tenure.store import Applied, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place
+from tenure.store.directory.layout import LOCKS, TEMPORARY
 from tenure.testing import SimulatedClock
 
 
@@ -129,6 +132,7 @@ def applied(outcome: Outcome) -> Version:
     return outcome.version
 
 
+OWN = (LOCKS, TEMPORARY)
 WRITE = [("write_new", "+tmp/*"), ("sync_file", "+tmp/*")]
 
 
@@ -303,6 +307,42 @@ async def test_a_full_disk_keeps_nobody_from_deleting(number: int, tmp_path: Pat
     assert isinstance(outcome, Applied)
     outcome = await store.replace("k", b"2", outcome.version)
     assert isinstance(outcome, Unknown)  # nothing is replaced without the lock
+
+
+# The store's own folders may be removed while it is in use.
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [("delete", LOCKS), *((verb, name) for verb in ("put", "create", "replace", "discard") for name in OWN)],
+)
+async def test_without_its_own_folders_a_store_changes_nothing_and_says_what_to_do(
+    verb: str, name: str, tmp_path: Path
+) -> None:
+    store = DirectoryStore(tmp_path)
+    version = await store.put("a/k", b"1")
+    shutil.rmtree(tmp_path / name)
+    call = {
+        "put": lambda: store.put("a/k", b"2"),
+        "create": lambda: store.create("a/new", b"2"),
+        "replace": lambda: store.replace("a/k", b"2", version),
+        "delete": lambda: store.delete("a/k"),
+        "discard": lambda: store.discard("a/k", version),
+    }[verb]
+
+    async def tried() -> object:
+        outcome = await call()
+        if isinstance(outcome, Unknown):
+            raise outcome.error
+        return outcome
+
+    told = f"^{verb} 'a/.*': its folder {re.escape(name)} was removed: open the store again, which makes it"
+    with pytest.raises(StoreUnavailable, match=told):
+        await tried()
+    assert await store.get("a/k") == Stored(b"1", version)
+    assert [path.name for path in (tmp_path / "a@").iterdir()] == ["k"]
+    DirectoryStore(tmp_path)
+    await tried()
 
 
 # Versions.

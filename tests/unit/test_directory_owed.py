@@ -97,6 +97,50 @@ async def test_a_delete_that_is_sent_again_syncs_what_the_first_has_done(
     assert disk.synced[0] == "inbox@"
 
 
+class StubbornDisk(UnsyncedDisk):
+    """Does not remove the file that is named."""
+
+    stubborn = ""
+
+    def unlink(self, place: Place) -> None:
+        if place.name == self.stubborn:
+            raise OSError(errno.EIO, "cannot be removed")
+        super().unlink(place)
+
+
+async def test_a_delete_that_fails_half_way_syncs_what_it_has_removed(tmp_path: Path) -> None:
+    disk = StubbornDisk()
+    store = DirectoryStore(tmp_path, disk=disk)
+    for name in "xyz":
+        await store.put(f"inbox/{name}", b"")
+    disk.stubborn = "y"
+    disk.synced.clear()
+    with pytest.raises(StoreUnavailable, match="cannot be removed"):
+        await store.delete("inbox/x", "inbox/y", "inbox/z")
+    assert disk.synced == ["inbox@"]
+    with pytest.raises(NotFound):
+        await store.get("inbox/x")
+    await store.get("inbox/z")
+    assert disk.synced == ["inbox@"]
+
+
+async def test_a_delete_that_fails_half_way_and_cannot_sync_owes_that(tmp_path: Path) -> None:
+    disk = StubbornDisk()
+    store = DirectoryStore(tmp_path, disk=disk)
+    for name in "xy":
+        await store.put(f"inbox/{name}", b"")
+    disk.stubborn, disk.failing = "y", {"inbox@"}
+    with pytest.raises(StoreUnavailable, match="cannot be removed"):  # the first error, not that of the sync
+        await store.delete("inbox/x", "inbox/y")
+    with pytest.raises(StoreUnavailable, match="Input/output error"):
+        await store.get("inbox/x")
+    disk.failing = set()
+    disk.synced.clear()
+    with pytest.raises(NotFound):
+        await store.get("inbox/x")
+    assert disk.synced == ["inbox@"]
+
+
 async def test_what_a_failed_write_left_is_read_when_it_is_durable(store: DirectoryStore, disk: UnsyncedDisk) -> None:
     disk.failing = {"inbox@"}
     with pytest.raises(StoreUnavailable):
@@ -151,6 +195,23 @@ async def test_a_replace_is_not_found_to_have_been_applied_before_it_is_durable(
     assert disk.synced == ["inbox@"]
 
 
+async def test_writes_that_nobody_waits_for_are_remembered_only_until_they_are_over(tmp_path: Path) -> None:
+    disk = UnsyncedDisk()
+    store = DirectoryStore(tmp_path, disk=disk)
+    disk.slow = True
+    for number in range(5):  # and nothing is read
+        disk.reached.clear()
+        disk.gate.clear()
+        writing = asyncio.create_task(store.create(f"k{number}", b""))
+        assert await asyncio.to_thread(disk.reached.wait, 5)
+        writing.cancel()
+        await asyncio.wait([writing])
+        disk.gate.set()
+        (job,) = store._owed._left
+        while not job.is_over:
+            await asyncio.sleep(0.001)
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_what_was_not_waited_for_is_read_when_it_is_durable(cancelled: bool, tmp_path: Path) -> None:
     disk = UnsyncedDisk()
@@ -161,6 +222,7 @@ async def test_what_was_not_waited_for_is_read_when_it_is_durable(cancelled: boo
     if cancelled:
         writing.cancel()
     await asyncio.wait([writing])
+    store._timeout = 5  # only the write is to be given up
     reading = asyncio.create_task(store.get("k"))
     done, _ = await asyncio.wait([reading], timeout=0.02)
     assert not done
@@ -244,6 +306,52 @@ async def test_a_folder_that_was_removed_and_made_again_is_another(tmp_path: Pat
     disk.synced.clear()
     await store.put("a/k", b"1")  # its inode is likely that of the old one
     assert disk.synced == [tmp_path.name, "a@"]
+
+
+class ReusedInodes(UnsyncedDisk):
+    """A folder that is made again has the inode of the one before it, as on ext4 nearly always."""
+
+    looked_into = 0
+
+    def identity(self, folder: Folder) -> tuple[int, int]:
+        return 0, hash(folder.path)
+
+    def any_name(self, folder: Folder) -> str | None:
+        self.looked_into += 1
+        return super().any_name(folder)
+
+
+@pytest.mark.parametrize("left", ["a@", "a@/b@"])
+async def test_a_folder_made_again_with_the_same_inode_is_not_taken_for_the_old_one(left: str, tmp_path: Path) -> None:
+    disk = ReusedInodes()
+    store, other = DirectoryStore(tmp_path, disk=disk), DirectoryStore(tmp_path)
+    await store.put("a/b/k", b"1")
+    await store.put("a/b/k", b"2")
+    await other.delete("a/b/k")
+    assert not (tmp_path / "a@").exists()
+    if left == "a@/b@":
+        await other.put("a/other", b"")
+    (tmp_path / left).mkdir()  # by one who was killed before it synced the parent
+    disk.synced.clear()
+    await store.put("a/b/k", b"3")
+    assert disk.synced == [*([tmp_path.name] if left == "a@" else []), "a@", "b@"]
+
+
+async def test_a_folder_that_is_not_empty_costs_a_write_no_sync_and_is_not_read_each_time(tmp_path: Path) -> None:
+    disk = ReusedInodes()
+    store = DirectoryStore(tmp_path, disk=disk)
+    await store.put("a/b/first", b"")
+    disk.synced.clear()
+    for number in range(5):
+        await store.put(f"a/b/{number}", b"")
+    assert disk.synced == ["b@"] * 5
+    assert disk.looked_into == 2  # once into each of the two
+    for gone, new in (("first 0 1 2 3", "last"), ("4", "last-of-all")):  # whichever was found there
+        await store.delete(*(f"a/b/{name}" for name in gone.split()))
+        disk.synced.clear()
+        await store.put(f"a/b/{new}", b"")
+        assert disk.synced == ["b@"]
+    assert disk.looked_into in (3, 4)
 
 
 async def test_a_folder_that_could_not_be_made_durable_is_tried_again(tmp_path: Path) -> None:

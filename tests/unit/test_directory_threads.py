@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 from pathlib import Path
 
@@ -13,11 +15,15 @@ from tenure.store import Applied, Unknown
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Place
+from tenure.store.directory.store import THREADS
 
 
-@pytest.fixture
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading.Thread, "start", _fails)
+@pytest.fixture(params=["can't start new thread", "can't create new thread at interpreter shutdown"])
+def no_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: threading.Thread) -> None:
+        raise RuntimeError(request.param)
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
 
 
 @pytest.mark.usefixtures("no_threads")
@@ -33,6 +39,7 @@ async def test_without_any_thread_nothing_happens_and_nothing_ever_will(
         with pytest.raises(StoreUnavailable, match="no thread can be started"):
             await call
     monkeypatch.undo()
+    store._timeout = 5
     for key in "ab":
         with pytest.raises(NotFound):  # the threads do the work in the order in which it came
             await store.get(key)
@@ -63,6 +70,24 @@ async def test_a_thread_that_is_there_does_it_when_it_comes_free(
     gate.set()
     assert isinstance(await waiting, Applied)
     await slow
+    await store.aclose()
+
+
+async def test_of_what_was_given_up_while_the_disk_hangs_next_to_nothing_is_held(tmp_path: Path) -> None:
+    gate = threading.Event()
+    store = DirectoryStore(tmp_path, timeout=0.02)
+    for _ in range(THREADS):
+        store._threads.submit(gate.wait, 10)  # each is stuck in the kernel
+    loop, body = asyncio.get_running_loop(), b"body" * 1000
+    before = sys.getrefcount(loop), sys.getrefcount(body)
+    for _ in range(10):
+        with pytest.raises(StoreUnavailable):
+            await store.put("k", body)
+        assert isinstance(await store.create("k", body), Unknown)
+    assert sys.getrefcount(body) < before[1] + 10  # and no garbage collector has to come by
+    gc.collect()
+    assert sys.getrefcount(loop) < before[0] + 10
+    gate.set()
     await store.aclose()
 
 

@@ -112,6 +112,11 @@ class Disk:
         """The names in a folder, one by one, however many there are."""
         return os.scandir(folder.descriptor)
 
+    def any_name(self, folder: Folder) -> str | None:
+        """One of the names in a folder; None if it is empty."""
+        with self.scan(folder) as found:
+            return next((each.name for each in found), None)
+
     def changed_ns(self, folder: Folder) -> int:
         """When a name in a folder was last made, removed or renamed: not what is written into the files."""
         return os.fstat(folder.descriptor).st_ctime_ns

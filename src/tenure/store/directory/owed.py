@@ -36,17 +36,20 @@ class Owed:
     def leave(self, change: Change) -> None:
         """Nobody waits for it any longer. Until it is over, it may change its folders at any moment."""
         with self._lock:
-            self._left.append(change)
+            self._left = [*self._unfinished(), change]
 
     def pay(self, names: Names, sync: Callable[[], None]) -> None:
         """Sync the folder if that is owed: to be called after what is told of it was looked at."""
         if self._left or self._failed or self._everywhere:  # else not even a lock is taken: nearly always
             with self._lock:
-                self._left = [change for change in self._left if not change.is_over]
+                self._left = self._unfinished()
                 is_owed = self._everywhere or names in self._failed
                 is_owed = is_owed or any(names in change.folders for change in self._left)
             if is_owed:
                 self.sync(names, sync)
+
+    def _unfinished(self) -> list[Change]:
+        return [change for change in self._left if not change.is_over]
 
     def sync(self, names: Names, sync: Callable[[], None]) -> None:
         """Sync the folder, which is owed if that fails."""

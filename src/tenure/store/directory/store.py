@@ -353,25 +353,37 @@ class DirectoryStore:
     def _delete_in(self, tree: Tree, names: tuple[str, ...], keys: Iterable[str]) -> None:
         changed = False
         with tree.open(names) as folder:
-            for key in keys:
-                with contextlib.suppress(FileNotFoundError):
-                    self._unlink(tree, key, folder / name_of(key))
-                    changed = True
+            try:
+                for key in keys:
+                    changed |= self._unlink(tree, key, folder / name_of(key))
+            except BaseException:
+                # Some may be gone by now. If this fails as well it is owed, and the first error is the one to tell.
+                with contextlib.suppress(OSError):
+                    self._sync_folder(names, folder)
+                raise
             # Also if nothing was found: an earlier try may have removed it, and failed before this.
             self._sync_folder(names, folder)
         if changed:
             self._prune(tree, names)
 
-    def _unlink(self, tree: Tree, key: str, target: Place) -> None:
+    def _unlink(self, tree: Tree, key: str, target: Place) -> bool:
+        """False: there was nothing to remove."""
         try:
             with self._locks.hold(tree, stripe_of(key), None):
-                self._disk.unlink(target)
+                return self._remove_if_there(target)
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             # The lock's file cannot be made, and who wants to make room must be able to. Without the lock a write that
             # is under way may come after this; but whoever deletes promises that there is none (locks.py).
+            return self._remove_if_there(target)
+
+    def _remove_if_there(self, target: Place) -> bool:
+        try:
             self._disk.unlink(target)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _prune(self, tree: Tree, names: tuple[str, ...]) -> None:
         """Remove folders that became empty; a write that needs one meanwhile makes it again."""
@@ -482,12 +494,12 @@ class DirectoryStore:
         self._guard.check()  # a listing may go on for long
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        job = _Job(work, changes)
+        job = _Job(work, changes, loop, answer)
         alarm = loop.call_later(timeout, _give_up, answer)
         why = "the disk did not answer"
         try:
             try:
-                self._threads.submit(job.run, loop, answer)
+                self._threads.submit(job.run)
             except RuntimeError as error:
                 if _NO_THREAD not in str(error):
                     raise
@@ -500,6 +512,7 @@ class DirectoryStore:
             raise self._trouble(f"{verb} {key!r}", error) from error
         finally:
             alarm.cancel()
+            del work  # its body: the answer's exception, if it has one, keeps this frame
             # Unless it has begun, it never shall: nobody waits for it any longer.
             if not job.withdraw() and changes and not job.is_over:
                 self._owed.leave(job)
@@ -525,24 +538,31 @@ class _GaveUp(Exception):
 class _Job(Generic[T]):
     """Work for a thread, unless it is withdrawn before that has begun."""
 
-    def __init__(self, work: Callable[[], T], folders: Collection[Names]) -> None:
-        self._work = [work]
-        """Taken out by whoever comes first: the thread, or who withdraws it."""
+    def __init__(
+        self,
+        work: Callable[[], T],
+        folders: Collection[Names],
+        loop: asyncio.AbstractEventLoop,
+        answer: asyncio.Future[T],
+    ) -> None:
+        self._todo = [(work, loop, answer)]
+        """Taken out by whoever comes first: the thread, or who withdraws it. While the disk hangs, what was withdrawn
+        stays in the queue of the threads, and must hold no body there."""
         self.folders = folders
         self.is_over = False
 
     def withdraw(self) -> bool:
         """False: it has begun."""
         with contextlib.suppress(IndexError):
-            self._work.pop()
+            self._todo.pop()
             return True
         return False
 
-    def run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
+    def run(self) -> None:
         """In a thread: do it, and have the loop hear of it, in one step of it and without a future between (a third of
         the CPU of a read went into those)."""
         try:
-            work = self._work.pop()
+            work, loop, answer = self._todo.pop()
         except IndexError:
             return
         try:

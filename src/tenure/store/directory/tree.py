@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place, stranger
@@ -18,26 +21,47 @@ class Missing(OSError):
     """A folder on the way to a key is not there, or a plain file has its name."""
 
 
+class _Known(msgspec.Struct):
+    identity: tuple[int, int]
+    content: str | None = None
+    """The name of something that lay in it: to look whether it is still there costs less than to look what is."""
+
+
+class OwnFolderGone(OSError):
+    """Somebody removed a folder that only opening the store makes. No `FileNotFoundError`: no file of ours is missing,
+    and starting again helps nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(errno.ENOENT, f"its folder {name} was removed: open the store again, which makes it")
+
+
 class Lasting:
-    """The folders that this process knows to be durable, by path and inode.
+    """The folders that this process knows to be durable, by path and inode, as long as they are not empty.
 
     A folder that exists need not be: its maker may have been killed before it had synced the folder's parent. So a
     process does that itself, once, before it writes the first object into a folder.
+
+    An empty one is not trusted, though it was known: others may have removed it and made it again with the same inode,
+    and been killed before their sync. One that is not empty is durable: whoever put the first thing there had found it
+    empty, and so synced its parent; and had it open from then on, so that it was the same folder all the time.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, int]] = {}
+        self._known: dict[str, _Known] = {}
 
-    def knows(self, path: str, identity: tuple[int, int]) -> bool:
-        return self._known.get(path) == identity
+    def knows(self, path: str, folder: Folder, disk: Disk) -> bool:
+        known = self._known.get(path)
+        if known is None or known.identity != disk.identity(folder):
+            return False
+        content = known.content  # other threads may change it meanwhile
+        if content is None or disk.status(folder / content) is None:
+            content = known.content = disk.any_name(folder)
+        return content is not None
 
     def add(self, path: str, identity: tuple[int, int]) -> None:
         if len(self._known) >= _LASTING:
             self._known.clear()
-        self._known[path] = identity
-
-    def forget(self, path: str) -> None:
-        self._known.pop(path, None)
+        self._known[path] = _Known(identity)
 
 
 class Tree:
@@ -102,7 +126,6 @@ class Tree:
         try:
             folder = self._open_folder(place)
         except FileNotFoundError:
-            self._lasting.forget(place.path)  # the new one may get the inode of the old one
             with contextlib.suppress(FileExistsError):
                 self._disk.make_folder(place)
             folder = self._open_folder(place)
@@ -114,15 +137,17 @@ class Tree:
         return folder
 
     def _make_last(self, place: Place, folder: Folder) -> None:
-        identity = self._disk.identity(folder)
-        if not self._lasting.knows(place.path, identity):
+        if not self._lasting.knows(place.path, folder, self._disk):
             self._disk.sync_folder(place.folder)
-            self._lasting.add(place.path, identity)
+            self._lasting.add(place.path, self._disk.identity(folder))
 
     def _own_folder(self, name: str) -> Folder:
         folder = self._own.get(name)
         if folder is None:
-            folder = self._own[name] = self._open_folder(self._root / name)
+            try:
+                folder = self._own[name] = self._open_folder(self._root / name)
+            except FileNotFoundError as error:
+                raise OwnFolderGone(name) from error
         return folder
 
     def _open_folder(self, place: Place) -> Folder:
