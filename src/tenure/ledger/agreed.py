@@ -88,7 +88,7 @@ class Trust:
     async def holds(self, elapsed: float) -> bool:
         """`elapsed`: from the sending of the poll that last found nothing until something was read, which was before
         this call. Raises `StoreError` if it cannot be known."""
-        if elapsed < self._config.trusted_for:
+        if elapsed < self._believed_for:
             return True
         if self._config.trim_delay != _UNTOLD:
             return False
@@ -98,7 +98,12 @@ class Trust:
             return False
         self._config = _trimmed_after(self._config, found[0] if found is not None else None)
         # Still untold: nobody has begun to lead who would have said it, nor trimmed anything.
-        return elapsed < (_USUAL if self._config.trim_delay == _UNTOLD else self._config).trusted_for
+        return elapsed < (_USUAL.trusted_for if self._config.trim_delay == _UNTOLD else self._believed_for)
+
+    @property
+    def _believed_for(self) -> float:
+        """Never for longer than was usual: an older leader trims by that, whatever is agreed on."""
+        return min(self._config.trusted_for, _USUAL.trusted_for)
 
 
 async def _with_trim_delay(store: Store, trim_delay_ms: int, what: str, draw_id: NewId) -> AgreedLedger:
