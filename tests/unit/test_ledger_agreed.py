@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tenure import CoordinatorConfig, Database
@@ -32,7 +33,7 @@ async def sending(store: MemoryStore) -> LedgerConfig:
 @pytest.mark.req("SQ-1")
 async def test_who_was_told_nothing_takes_what_the_others_have() -> None:
     store = MemoryStore()
-    assert await agreed(store, SHORT, is_given=True) == SHORT
+    assert await agreed(store, SHORT, is_given=True) == msgspec.structs.replace(SHORT, trim_delay=120.0)
     adopted = await agreed(store, LedgerConfig(), is_given=False)
     assert adopted.retention == 90.0
     assert adopted.give_up_after + adopted.send_timeout <= 90.0 / 4, "it may not send for longer than it is remembered"
