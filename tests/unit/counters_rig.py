@@ -169,7 +169,9 @@ class Rig:
     def _agree(self, ledger: LedgerConfig) -> None:
         """On what those agree who take part. Here nobody does, since the test says who leads."""
         agreed = AgreedLedger(
-            write_id="first", retention_ms=round(ledger.retention * 1000), trim_delay_ms=round(ledger.trim_delay * 1000)
+            write_id="first",
+            retention_ms=round(ledger.retention * 1000),
+            trim_delay_ms=round(ledger.trim_delay_seconds * 1000),
         )
         self.bucket.restore(f"{ledger_folder(EventualConsistencyPlugin.slug, NAME)}{LEDGER}", encode_record(agreed))
 

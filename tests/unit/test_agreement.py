@@ -10,13 +10,13 @@ import pytest
 
 from tenure.coordinator.agreement import Agreement, agree
 from tenure.coordinator.config import CoordinatorConfig
-from tenure.coordinator.layout import METADATA
-from tenure.election.records import Metadata, decode
+from tenure.coordinator.layout import METADATA, STATE
+from tenure.election.records import Metadata, decode, encode
 from tenure.errors import AccessDenied, ConfigConflict, SchemaTooNew, StoreUnavailable
 from tenure.store import NotModified, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.memory import MemoryStore
 from tenure.testing import SimulatedClock
-from tests.unit.leases import numbered
+from tests.unit.leases import held, numbered
 
 
 class Fated(MemoryStore):
@@ -128,6 +128,16 @@ async def test_what_is_left_to_the_default_is_taken_over() -> None:
 
 
 # Damage and newer forms
+
+
+@pytest.mark.parametrize(("given", "trim_delay"), [({}, 200.0), ({"trim_delay": 600}, 600.0)])
+async def test_what_is_founded_anew_keeps_to_the_lease_that_is_held(given: dict[str, Any], trim_delay: float) -> None:
+    """Logs were kept for two of the founder's longest leases, which may be shorter."""
+    store = MemoryStore()
+    await store.put(STATE, encode(held(lease_duration_ms=100_000)))
+    agreement = await meet(store, **given)
+    assert (agreement.longest_lease, agreement.trim_delay) == (100.0, trim_delay)
+    assert (await stored(store)).trim_delay_ms == trim_delay * 1000
 
 
 @pytest.mark.parametrize("body", [b"", b"junk", b'{"writeId":"w","drift":5}', b"[" * 1000])

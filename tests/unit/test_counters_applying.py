@@ -373,6 +373,27 @@ async def test_what_cannot_be_read_is_put_right(garbage: dict[str, Any]) -> None
     assert held is not None and (held.totals, held.through) == ({"views": 5}, 1)
 
 
+async def test_what_is_right_already_is_not_counted_again_by_what_waits() -> None:
+    """Somebody wrote the right total by other means, which says nothing of what is in it."""
+    place = Place()
+    await place.others.insert({}, ID)
+    place.fold(5)
+    await place.apply()
+    place.note(1)
+    place.fold(5)
+    found = await place.others.find(ID)
+    assert found is not None
+    counted = msgspec.to_builtins(Counted("log", 1, {"views": 10}))
+    await place.others.swap(found, data={"views": 10}, reserved={"counters": {"n": counted}})
+    assert await _put_right(place, 10) == ({"views": 10}, {})
+    await place.apply()
+    assert await place.total() == 10
+    place.note(3)
+    writes = place.applier.writes
+    assert await _put_right(place, 10) == ({"views": 10}, {})
+    assert place.applier.writes == writes, "nothing waits, and nothing is wrong"
+
+
 async def test_an_object_that_is_gone_is_made_anew() -> None:
     place = Place()
     place.fold(5)

@@ -243,6 +243,59 @@ def test_a_damaged_record_for_which_much_waits_is_left_as_it_is() -> None:
         assert rig.total("home") == 1 + MAX_OFFERED + 4
 
 
+@pytest.mark.req("EC-2")
+def test_a_record_that_only_lags_is_not_put_right_before_what_waits_for_it() -> None:
+    """What it lacked was told as wrong, although all of it was about to be written."""
+    with Rig(interval=0.3) as rig:
+        leader, writer = rig.leader(), rig.node("writer")
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5, mode="sync"))
+        key = key_of(NAME, "home")
+
+        async def fails(verb: str, asked: str) -> StoreError | None:
+            return StoreUnavailable("out of order") if (verb, asked) == ("replace", key) else None
+
+        leader.store.before = fails
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5))
+        rig.until(lambda: any(isinstance(event, ApplyFailed) for event in rig.events))
+        leader.store.before = None
+        assert rig.total("home") == 5
+        found = rig.done(writer, lambda: writer.counters.recalculate("home"))
+        assert (found.totals, found.former) == ({"views": 10}, {})
+        assert not leader.leading.clerk.machine.waiting
+
+
+@pytest.mark.req("EC-2")
+def test_a_record_that_cannot_be_recalculated_either_is_tried_ever_more_rarely() -> None:
+    """It was read, with all of its history, whenever anything at all was counted."""
+    with Rig(interval=0.3) as rig:
+        leader, writer = rig.leader(), rig.node("writer")
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5, mode="sync"))
+        key, tries = key_of(NAME, "home"), [0]
+        envelope = rig.envelope("home")
+        assert envelope is not None
+        rig.bucket.corrupt(key, b"no record")
+
+        async def count(verb: str, asked: str) -> StoreError | None:
+            tries[0] += (verb, asked) == ("get", key)
+            return None
+
+        rig.done(writer, lambda: writer.counters.add("home", "views", 5))
+        rig.until(lambda: any(isinstance(event, ApplyFailed) for event in rig.events))
+        leader.store.before = count
+        asked = writer.do(lambda: writer.counters.recalculate("home", timeout=900))
+        rig.wait(1.0)
+        assert tries[0], "the first try is at once"
+        for _ in range(60):
+            rig.done(writer, lambda: writer.counters.add("another", "views", 1))
+            rig.wait(1.0)
+        assert tries[0] < 12
+        rig.corrupt("home", msgspec.structs.replace(envelope, reserved={COUNTERS: "garbage"}))
+        rig.until(lambda: bool(asked), 700.0)
+        assert asked[0].totals == {"views": 10}
+        rig.wait(10.0)
+        assert rig.total("home") == 10
+
+
 async def _outcome(call: Coroutine[Any, Any, Any]) -> list[Any]:
     return list(await asyncio.gather(call, return_exceptions=True))
 

@@ -17,10 +17,11 @@ from tenure.ledger import Stamp
 from tenure.plugins.counters import image, state
 from tenure.plugins.counters.calendar import DAY_MS, HOUR_MS
 from tenure.plugins.counters.numbers import Counter, Kind, Reducer
-from tenure.plugins.counters.records import Answer, Asked, Chunk, Level, Moment, Page, Work
+from tenure.plugins.counters.records import Answer, Asked, Chunk, Level, Moment, Page, Sealed, Work
 from tenure.plugins.counters.settings import OnDirectWrite, Retention
 from tenure.plugins.counters.state import CountersMachine, Offer
 from tenure.plugins.counters.totals import CountedShape, Key
+from tenure.plugins.ledgered import image as ledgered_image
 from tests.unit.counters_rig import COUNTERS, calls, cell_of
 
 VIEWS = Counter()
@@ -130,6 +131,7 @@ def test_a_snapshot_keeps_numbers_of_every_kind() -> None:
 
 def test_no_part_of_a_snapshot_is_larger_than_an_object_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits to become pages went into one object, up to twenty hours of it."""
+    monkeypatch.setattr(image, "LARGEST", 2**20)
     monkeypatch.setattr(image, "MAX_CELLS", 2000)
     machine = CountersMachine()
     fields = [f"f{number}" for number in range(10)]
@@ -144,6 +146,47 @@ def test_no_part_of_a_snapshot_is_larger_than_an_object_may_be(monkeypatch: pyte
     twin.restore(chunks)
     assert twin.sealed == machine.sealed
     assert _picture(twin) == _picture(machine)
+
+
+@pytest.mark.parametrize("is_large", [False, True], ids=["as ever", "too large for one object"])
+def test_who_cannot_put_pieces_together_refuses_them(monkeypatch: pytest.MonkeyPatch, is_large: bool) -> None:
+    """An older process filed the first one, and dropped the others: amounts that somebody was told are counted."""
+
+    class Older(msgspec.Struct, omit_defaults=True):
+        waiting: list[image.WaitingImage] = []
+        op_ids: list[tuple[str, int]] = []
+        asked: list[Any] = []
+        tally: list[Any] = []
+        sealed: list[Sealed] = []
+        pages: list[Any] = []
+        sums: list[Any] = []
+
+    machine = CountersMachine()
+    rows = {field: {f"{number:05}": [1, 1] for number in range(20_000)} for field in ("a", "b", "c")}
+    said = dict.fromkeys(rows, VIEWS.word)
+    machine.enact(Work(fields=said, moment=_moment(0), rows=rows), _stamp(1))
+    machine.enact(Work(seal=True), _stamp(2))
+    if is_large:
+        monkeypatch.setattr(image, "LARGEST", 2**19)
+    chunks = machine.snapshot()
+    if is_large:
+        with pytest.raises(ValueError, match="were written"):
+            ledgered_image.decode(chunks, image.Frame, Older)
+    else:
+        _, contents = ledgered_image.decode(chunks, image.Frame, Older)
+        assert contents.sealed == machine.sealed
+    twin = CountersMachine()
+    twin.restore(chunks)
+    assert twin.sealed == machine.sealed
+
+
+def test_several_of_one_number_are_one_whatever_their_order() -> None:
+    """As they were written before pieces had a place of their own."""
+    moment = _moment(0)
+    parts = [Sealed(2, moment, {"a": {"x": [1, 1]}}), Sealed(2, moment, {"a": {"y": [1, 2]}, "b": {"x": [1, 3]}})]
+    later = Sealed(7, moment, {"a": {"x": [1, 4]}})
+    whole = Sealed(2, moment, {"a": {"x": [1, 1], "y": [1, 2]}, "b": {"x": [1, 3]}})
+    assert image.joined([later, *parts]) == [whole, later]
 
 
 def test_a_snapshot_of_unknown_counters_is_refused_and_so_is_an_entry() -> None:

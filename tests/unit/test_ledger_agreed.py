@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tenure import CoordinatorConfig, Database
-from tenure.errors import ConfigConflict, ConfigError
+from tenure.errors import ConfigConflict, ConfigError, TenureError
 from tenure.ledger import LedgerConfig, agreed_ledger, ledger_of_onlooker, ledger_store
 from tenure.ledger.agreed import LEDGER
 from tenure.plugins.queue import S3QueuePlugin
@@ -32,7 +33,7 @@ async def sending(store: MemoryStore) -> LedgerConfig:
 @pytest.mark.req("SQ-1")
 async def test_who_was_told_nothing_takes_what_the_others_have() -> None:
     store = MemoryStore()
-    assert await agreed(store, SHORT, is_given=True) == SHORT
+    assert await agreed(store, SHORT, is_given=True) == msgspec.structs.replace(SHORT, trim_delay=120.0)
     adopted = await agreed(store, LedgerConfig(), is_given=False)
     assert adopted.retention == 90.0
     assert adopted.give_up_after + adopted.send_timeout <= 90.0 / 4, "it may not send for longer than it is remembered"
@@ -46,7 +47,8 @@ async def test_who_was_told_something_else_is_refused() -> None:
         ConfigConflict, match=r"retention is 90 s here, and 3600 s where the queue 'jobs' was used first"
     ):
         await agreed(store, SHORT, is_given=True)
-    assert await agreed(store, LedgerConfig(snapshot_every=7), is_given=True) == LedgerConfig(snapshot_every=7)
+    found = await agreed(store, LedgerConfig(snapshot_every=7), is_given=True)
+    assert found == LedgerConfig(snapshot_every=7, trim_delay=120.0)
 
 
 @pytest.mark.parametrize("retention", [0.4, 7.0, 90.0, 279.9, 280.0, 3600.0, 1e7])
@@ -133,6 +135,36 @@ class TestHowLongEntriesAreKept:
                 await db.use_plugin(S3QueuePlugin("jobs", ledger=self.QUICK))
             as_told = await db.use_plugin(S3QueuePlugin("jobs", ledger=LedgerConfig(trim_delay=30)))
             assert as_told._ledger.trim_delay == 30.0
+
+    @pytest.mark.parametrize("is_first", [True, False], ids=["as the first", "as the second"])
+    async def test_who_says_something_else_of_a_ledger_has_not_said_this(self, is_first: bool, tmp_path: Path) -> None:
+        """Of two processes in which nobody says how long the log is kept, the second one could not be started."""
+        config = CoordinatorConfig.for_lease(30.0, startup_jitter_max=0)
+        given = [LedgerConfig(snapshot_every=100), None]
+        async with Database(f"file://{tmp_path}") as one, Database(f"file://{tmp_path}") as another:
+            for db, ledger in zip((one, another), given if is_first else given[::-1], strict=True):
+                queue = await db.use_plugin(S3QueuePlugin("jobs", config=config, ledger=ledger))
+                assert queue._ledger.trim_delay == 2 * config.longest_lease_seconds == 240.0
+                assert queue._ledger.snapshot_every == (ledger or LedgerConfig()).snapshot_every
+
+    async def test_who_has_not_said_it_takes_what_was_said(self) -> None:
+        store = MemoryStore()
+        await agreed(store, self.QUICK, is_given=True)
+        found = await agreed(store, LedgerConfig(snapshot_every=7), is_given=True)
+        assert found == LedgerConfig(snapshot_every=7, trim_delay=8.0)
+
+    async def test_one_that_could_not_be_started_is_as_one_that_was_stopped(self, tmp_path: Path) -> None:
+        """It took what it was given, and let nobody know that it has no part in anything."""
+        async with Database(f"file://{tmp_path}") as one, Database(f"file://{tmp_path}") as another:
+            leases = {
+                db: CoordinatorConfig.for_lease(lease, longest_lease=80) for db, lease in ((one, 3), (another, 20))
+            }
+            await one.use_plugin(S3QueuePlugin("jobs", config=leases[one], ledger=LedgerConfig(trim_delay=30)))
+            refused = S3QueuePlugin("jobs", config=leases[another])
+            with pytest.raises(ConfigError, match=r"trim_delay of the queue 'jobs' is 30 s, and the lease 20 s"):
+                await another.use_plugin(refused)
+            with pytest.raises(TenureError, match="not started"):
+                await refused.enqueue("nothing")
 
     async def test_one_with_a_short_lease_may_be_the_first(self, tmp_path: Path) -> None:
         """Leases may differ within a namespace, up to its longest one."""

@@ -887,5 +887,5 @@ class TestConfig:
 
     def test_margins(self) -> None:
         config = LedgerConfig()
-        assert config.trusted_for < config.trim_delay
+        assert config.trusted_for < config.trim_delay_seconds
         assert config.known_for + config.give_up_after + config.send_timeout < config.retention

@@ -305,6 +305,17 @@ async def test_who_is_told_later_believes_no_longer_than_that() -> None:
     assert store.gets == 0, "it is known now"
 
 
+@pytest.mark.parametrize("reads", [True, False], ids=["who reads", "who only sends"])
+async def test_an_older_leader_trims_as_ever_and_nobody_believes_for_longer(reads: bool) -> None:
+    """It knows nothing of what is agreed on: where that was longer, the log it had trimmed was one that had ended."""
+    store = Growing(Time())
+    sender = Trust(store, await _agreed(store, reads=False))
+    reader = Trust(store, await _agreed(store, reads=True, config=LedgerConfig(trim_delay=240.0)))
+    trust = reader if reads else sender
+    assert await trust.holds(LedgerConfig().trusted_for - 0.1)
+    assert not await trust.holds(LedgerConfig().trusted_for)
+
+
 @pytest.mark.parametrize("body", [b"{", b'{"tenure":"ledger","writeId":"w","schemaVersion":99}'])
 async def test_what_cannot_be_known_is_not_relied_upon(body: bytes) -> None:
     store = Growing(Time())

@@ -18,7 +18,7 @@ from tests.unit.schedules import new_registry
 
 @pytest.mark.parametrize(
     ("verb", "words"),
-    [("create", "may have been written, or may be still"), ("", "was not given")],
+    [("create", "may have been written, or may be still"), ("", "was not given to anybody: the store did not answer")],
 )
 def test_a_store_that_does_not_answer_holds_up_nobody_for_longer_than_within(verb: str, words: str) -> None:
     """And what is told is what is known: once the store answers, what was given is followed, by those after it too."""
@@ -51,6 +51,26 @@ def test_a_store_that_does_not_answer_holds_up_nobody_for_longer_than_within(ver
         assert "no job 'nobody'" in str(second)
         assert leader.machine.paused == bool(verb)
         assert [key for key in rig.bucket.keys(FOLDER) if "/inbox/" in key] == []
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_who_waits_for_no_decision_has_it_written_all_the_same(is_slow: bool) -> None:
+    """It was given up before it was sent."""
+    with Rig() as rig:
+        leader = rig.lead(new_registry(["work"]))
+        caller = rig.caller()
+
+        async def hold(asked: str, key: str) -> StoreError | None:
+            await caller.host.clock.sleep(3.0 if is_slow else 0.0)
+            return None
+
+        caller.producer._store.inner.before = hold  # type: ignore[attr-defined]
+        rig.at(2.0, caller.host, lambda: caller.give(Command("pause"), 0.0))
+        rig.run(60.0)
+        (answer,) = caller.answers
+        assert isinstance(answer, RequestNotAnswered)
+        assert "it is written down, and will be decided on" in str(answer)
+        assert leader.machine.paused
 
 
 async def test_what_was_folded_before_its_caller_knew_is_remembered_of_the_last_ones(

@@ -83,7 +83,11 @@ async def _no_shorter_than_the_lease(store: Store, ours: Metadata) -> Metadata:
     state = decode_state(stored.body)
     if not isinstance(state, State) or state.lease_duration_ms <= ours.longest_lease_ms:
         return ours
-    return msgspec.structs.replace(ours, longest_lease_ms=state.lease_duration_ms)
+    return msgspec.structs.replace(
+        ours,
+        longest_lease_ms=state.lease_duration_ms,
+        trim_delay_ms=max(ours.trim_delay_ms, 2 * state.lease_duration_ms),
+    )
 
 
 def _check(namespace: str, config: CoordinatorConfig, ours: Metadata, theirs: Metadata) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from tenure.election.records import Damage, Record, TooNew, decode, encode
 from tenure.entropy import NewId
 from tenure.errors import BodyTooLarge, ConfigConflict, Damaged, NotFound, SchemaTooNew, StoreUnavailable
-from tenure.ledger.config import LedgerConfig
+from tenure.ledger.config import USUAL_TRIM_DELAY, LedgerConfig
 from tenure.store import Rejected, Store, Stored, Unknown
 
 LEDGER = "ledger.json"
@@ -38,17 +38,26 @@ class AgreedLedger(Record, frozen=True, kw_only=True, rename="camel", tag_field=
 
 
 async def agreed_ledger(
-    store: Store, config: LedgerConfig, *, is_given: bool, reads: bool = False, what: str, draw_id: NewId
+    store: Store,
+    config: LedgerConfig,
+    *,
+    is_given: bool,
+    reads: bool = False,
+    usual_trim_delay: float = USUAL_TRIM_DELAY,
+    what: str,
+    draw_id: NewId,
 ) -> LedgerConfig:
     """`config` with what the ledger was first used with. `is_given`: by the user, who is told if it differs. `reads`:
     this process reads the log, and may come to lead; who only sends has no say in how long entries are kept.
+    `usual_trim_delay`: if neither the user says how long that is, nor anybody has before.
 
     Raises `ConfigConflict`, and `StoreError` if it cannot be known.
     """
+    trim_delay = config.trim_delay if config.trim_delay is not None else usual_trim_delay
     ours = AgreedLedger(
         write_id=draw_id(),
         retention_ms=round(config.retention * 1000),
-        trim_delay_ms=round(config.trim_delay * 1000) if reads else None,
+        trim_delay_ms=round(trim_delay * 1000) if reads else None,
     )
     theirs = await first_written(store, LEDGER, ours, what=what)
     if ours.trim_delay_ms is not None and theirs.trim_delay_ms is None:
@@ -58,8 +67,9 @@ async def agreed_ledger(
             raise _conflict("retention", config.retention, theirs.retention_ms, what)
         config = config.remembered_for(theirs.retention_ms / 1000)
     delay_ms = theirs.trim_delay_ms
-    if is_given and reads and delay_ms is not None and delay_ms != ours.trim_delay_ms:
-        raise _conflict("trim_delay", config.trim_delay, delay_ms, what)
+    is_said = is_given and reads and config.trim_delay is not None
+    if is_said and delay_ms is not None and delay_ms != ours.trim_delay_ms:
+        raise _conflict("trim_delay", trim_delay, delay_ms, what)
     return _trimmed_after(config, theirs)
 
 
@@ -88,7 +98,7 @@ class Trust:
     async def holds(self, elapsed: float) -> bool:
         """`elapsed`: from the sending of the poll that last found nothing until something was read, which was before
         this call. Raises `StoreError` if it cannot be known."""
-        if elapsed < self._config.trusted_for:
+        if elapsed < self._believed_for:
             return True
         if self._config.trim_delay != _UNTOLD:
             return False
@@ -98,7 +108,12 @@ class Trust:
             return False
         self._config = _trimmed_after(self._config, found[0] if found is not None else None)
         # Still untold: nobody has begun to lead who would have said it, nor trimmed anything.
-        return elapsed < (_USUAL if self._config.trim_delay == _UNTOLD else self._config).trusted_for
+        return elapsed < (_USUAL.trusted_for if self._config.trim_delay == _UNTOLD else self._believed_for)
+
+    @property
+    def _believed_for(self) -> float:
+        """Never for longer than was usual: an older leader trims by that, whatever is agreed on."""
+        return min(self._config.trusted_for, _USUAL.trusted_for)
 
 
 async def _with_trim_delay(store: Store, trim_delay_ms: int, what: str, draw_id: NewId) -> AgreedLedger:

@@ -10,13 +10,15 @@ MAX_ENTRY_BYTES = 32 * 1024 * 1024
 MAX_CHUNKS = 10_000
 MAX_INBOX_BYTES = 8 * 1024 * 1024
 """An inbox object over this is no producer's of ours, and is never read."""
+USUAL_TRIM_DELAY = 120.0
 
 
 class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one ledger is kept. Durations are seconds."""
 
-    trim_delay: float = 120.0
-    """How long an entry outlives the snapshot that makes it superfluous; at least two leases."""
+    trim_delay: float | None = None
+    """How long an entry outlives the snapshot that makes it superfluous; at least two leases. `None`: as the others
+    have it, and if nobody has said anything two minutes, or two of the longest leases of the namespace."""
     retention: float = 3600.0
     """How long a silent producer is remembered. No request may be under way for longer."""
     drift: float = 0.01
@@ -47,9 +49,10 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which a write without a decisive answer is sent again."""
 
     def __post_init__(self) -> None:
-        for name in ("trim_delay", "retention", "snapshot_age", "send_timeout", "give_up_after"):
+        for name in ("trim_delay_seconds", "retention", "snapshot_age", "send_timeout", "give_up_after"):
             if not 0.001 <= getattr(self, name) < 10 * 365 * 86400:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}: give seconds, 0.001 to ten years")
+                field = name.removesuffix("_seconds")
+                raise ConfigError(f"{field} is {getattr(self, name)!r}: give seconds, 0.001 to ten years")
         for name in ("snapshot_every", "objects_per_tick", "bytes_per_tick", "gets_at_once", "trims_per_tick"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: give at least 1")
@@ -83,6 +86,10 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def trim_delay_seconds(self) -> float:
+        return USUAL_TRIM_DELAY if self.trim_delay is None else self.trim_delay
+
+    @property
     def known_for(self) -> float:
         """Seconds for which a producer may rely on the log number that it knows."""
         return self.retention / 4
@@ -90,4 +97,4 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def trusted_for(self) -> float:
         """Seconds after a poll that found no entry within which a later poll's entry is certainly the first one."""
-        return self.trim_delay * (1 - 2 * self.drift)
+        return self.trim_delay_seconds * (1 - 2 * self.drift)

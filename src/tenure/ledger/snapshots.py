@@ -173,9 +173,9 @@ class Archivist:
     def found_sound(self, seq: int) -> None:
         if not self.verified or seq > self.verified[-1][0]:
             now = self._clock.read()
-            self._sights.saw(seq, now, self._config.trim_delay)
+            self._sights.saw(seq, now, self._config.trim_delay_seconds)
             self.verified.append((seq, self._sights.since(seq) or now))
-            delay = self._config.trim_delay
+            delay = self._config.trim_delay_seconds
             ripe = [at for at, row in enumerate(self.verified) if now.follower_elapsed(row[1]) >= delay]
             self.verified = self.verified[ripe[-2] :] if len(ripe) > 1 else self.verified
 
@@ -210,7 +210,7 @@ class Archivist:
         if len(self.verified) < 2:
             return None
         now = self._clock.read()
-        ripe = [seq for seq, since in self.verified if now.follower_elapsed(since) >= self._config.trim_delay]
+        ripe = [seq for seq, since in self.verified if now.follower_elapsed(since) >= self._config.trim_delay_seconds]
         if not ripe:
             return None
         older = [seq for seq, _ in self.verified if seq < ripe[-1]]
@@ -220,7 +220,7 @@ class Archivist:
         """A snapshot that was seen long enough ago to trim by, while this term has none: it is to be read again."""
         if not self.verified or self.bound() is not None:
             return None
-        seq = self._sights.ripe(self._clock.read(), self._config.trim_delay)
+        seq = self._sights.ripe(self._clock.read(), self._config.trim_delay_seconds)
         return seq if seq is not None and self._recalled < seq <= self.verified[-1][0] else None
 
     async def recall(self) -> None:

@@ -76,8 +76,11 @@ class Applier:
     ) -> tuple[dict[str, Number | None], dict[str, Number | None]]:
         """Give a record the totals that it should have: those, and what they were where they were not right.
 
-        `expected` are the totals of everything that was folded up to `through`, and nothing of that waits.
+        `expected` are the totals of everything that was folded up to `through`. What of that still waits is passed over
+        afterwards by whoever applies it: so the watermark is written also if nothing else differs.
         """
+        offers = machine.offered(id)
+        offered = offers[-1].number if offers else 0
         former: dict[str, Number | None] = {}
         right: dict[str, Number | None] = {}
 
@@ -94,7 +97,8 @@ class Applier:
                     )
                 }
             )
-            if not former and not key.lacks(right, machine.ledger):
+            is_covered = key.through(machine.ledger) >= offered
+            if not former and is_covered and not key.lacks(right, machine.ledger):
                 return None
             return key.put_right(right, machine.counters, machine.ledger, through)
 

@@ -11,8 +11,10 @@ from tenure.plugins.counters.records import Asked, Level, Moment, Page, Rows, Se
 from tenure.plugins.ledgered import image
 
 Row = list[Any]
+LARGEST = 32 * 1024 * 1024
+"""Bytes of what was sealed, as it is written: beyond that it is cut, well before an object cannot hold it."""
 MAX_CELLS = 50_000
-"""Of one piece of what was sealed: at most some 550 bytes each."""
+"""Of one piece: at most some 550 bytes each."""
 
 
 class Frame(image.Frame, kw_only=True, rename="camel"):
@@ -48,13 +50,24 @@ class Contents(msgspec.Struct, omit_defaults=True):
     sealed: list[Sealed] = []
     pages: list[Page] = []
     sums: list[tuple[Level, int, dict[str, Sum]]] = []
+    pieces: list[Sealed] = []
+    """Of what was sealed and is too large: several under one number, none of which is in `sealed`. An older process
+    refuses a snapshot that has some; it would take each for all of its number, and lose the others."""
 
 
-def parts_of(sealed: Sealed) -> Iterator[Sealed]:
-    """In pieces, under one number: all of it may be larger than an object can be."""
-    if sum(map(len, sealed.rows.values())) <= MAX_CELLS:
-        yield sealed
-        return
+def shared_out(sealed: Iterable[Sealed]) -> tuple[list[Sealed], list[Sealed]]:
+    """What goes into a snapshot as it is, and the pieces of what is too large for that."""
+    whole: list[Sealed] = []
+    pieces: list[Sealed] = []
+    for each in sealed:
+        if len(msgspec.json.encode(each)) <= LARGEST:
+            whole.append(each)
+        else:
+            pieces += _pieces(each)
+    return whole, pieces
+
+
+def _pieces(sealed: Sealed) -> Iterator[Sealed]:
     rows: Rows = {}
     count = 0
     for field, cells in sealed.rows.items():
@@ -69,9 +82,9 @@ def parts_of(sealed: Sealed) -> Iterator[Sealed]:
 
 
 def joined(parts: Iterable[Sealed]) -> list[Sealed]:
-    """What was in pieces, as it was."""
+    """What was in pieces, as it was, oldest first."""
     whole: list[Sealed] = []
-    for part in parts:
+    for part in sorted(parts, key=lambda each: each.number):
         if whole and whole[-1].number == part.number:
             for field, cells in part.rows.items():
                 whole[-1].rows.setdefault(field, {}).update(cells)

@@ -75,6 +75,8 @@ class Rounds:
         self._is_full = False
         self._answered: set[str] = set()
         """Requests whose answers are under way."""
+        self._tried: dict[str, Reading] = {}
+        """Recalculations that could not be done although nothing else helps, and what had failed last by then."""
         self._hidden: set[tuple[str, str]] = set()
         self.troubled: dict[str, Trouble] = {}
 
@@ -92,6 +94,8 @@ class Rounds:
         """Requests may be covered now, or answered for good."""
         asked = self._clerk.machine.asked
         self._answered &= asked.keys()
+        for request in self._tried.keys() - asked.keys():
+            del self._tried[request]
         if asked:
             self._wake.set()
 
@@ -209,13 +213,16 @@ class Rounds:
         for request, asked in list(machine.asked.items()):
             if request in self._answered or not asked.through:
                 continue
-            if not machine.is_consolidated(asked.through, asked.id) and not self._is_stuck(machine, asked):
+            is_waited_for = not machine.is_consolidated(asked.through, asked.id)
+            if is_waited_for and (not self._is_stuck(machine, asked) or self._was_tried(request, asked)):
                 continue
             if asked.op == CONSOLIDATE:
                 answer = Answer(request)
             elif asked.op == RECALCULATE:
                 found = await self._recalculate(request, asked)
                 if found is None:
+                    if is_waited_for and (trouble := self.troubled.get(asked.id)) is not None:
+                        self._tried[request] = trouble.since
                     continue
                 answer = found
             else:
@@ -233,6 +240,10 @@ class Rounds:
         waiting, trouble = machine.waiting.get(asked.id), self.troubled.get(asked.id)
         is_damaged = asked.op == RECALCULATE and trouble is not None and trouble.is_damage
         return is_damaged and waiting is not None and waiting.rest is None
+
+    def _was_tried(self, request: str, asked: Asked) -> bool:
+        """Then not again before what waits was tried once more, of which the pauses grow."""
+        return self._tried.get(request) is self.troubled[asked.id].since
 
     async def _recalculate(self, request: str, asked: Asked) -> Answer | None:
         """`None`: it is tried again in the next round."""

@@ -18,7 +18,7 @@ import msgspec
 
 from tenure.ledger import Stamp
 from tenure.plugins.counters.cell import Cell, cell_from, cells_from
-from tenure.plugins.counters.image import Contents, Frame, OfferImage, WaitingImage, joined, parts_of
+from tenure.plugins.counters.image import Contents, Frame, OfferImage, WaitingImage, joined, shared_out
 from tenure.plugins.counters.numbers import Counter, counter_of, plus, written
 from tenure.plugins.counters.records import Asked, Level, Moment, Page, Rows, Sealed, Sum, Work, decode_work
 from tenure.plugins.counters.settings import Retention
@@ -261,6 +261,7 @@ class CountersMachine:
             time_ms=self.time_ms,
             epoch=self.epoch,
         )
+        whole, pieces = shared_out(self.sealed)
         contents = Contents(
             [
                 WaitingImage(id, each.since_ms, [_image(offer) for offer in each.offered], _image(each.rest))
@@ -269,13 +270,14 @@ class CountersMachine:
             list(self.op_ids.items()),
             list(self.asked.items()),
             [(id, {field: cell.plain() for field, cell in cells.items()}) for id, cells in self.tally.items()],
-            [part for sealed in self.sealed for part in parts_of(sealed)],
+            whole,
             self.pages,
             [
                 (level, start, {field: _written(sum) for field, sum in row.items()})
                 for level, table in self.sums.items()
                 for start, row in table.items()
             ],
+            pieces,
         )
         return image.encode(frame, contents)
 
@@ -296,7 +298,7 @@ class CountersMachine:
         self.op_ids = OrderedDict(contents.op_ids)
         self.asked = OrderedDict(contents.asked)
         self.tally = {id: self._cells(cells) for id, cells in contents.tally}
-        self.sealed, self.pages = joined(contents.sealed), contents.pages
+        self.sealed, self.pages = joined([*contents.sealed, *contents.pieces]), contents.pages
         for level, start, row in contents.sums:
             self.sums[level][start] = {field: self._read_sum(field, sum) for field, sum in row.items()}
 

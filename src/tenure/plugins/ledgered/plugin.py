@@ -20,6 +20,7 @@ from tenure.database.time import StoreTime
 from tenure.database.tracing import UNTRACED, Tracing
 from tenure.errors import ConfigError, TenureError
 from tenure.ledger import InboxName, LedgerConfig, LogEntry, Lot, Place, Producer, agreed_ledger, ledger_store
+from tenure.ledger.config import USUAL_TRIM_DELAY
 from tenure.ledger.log import log_ends, read_entry
 from tenure.ledger.snapshots import Sights
 from tenure.plugins.ledgered.glance import LedgerGlance
@@ -106,17 +107,24 @@ class LedgerPlugin(CoordinatorPlugin):
         host = cast(Any, self._attached())
         store = ledger_store(host.store, self.slug, self.name)
         await self.prepare(store)
-        ledger = self._ledger_given if self._ledger_given is not None else await self._usual_ledger()
+        ledger = self._ledger_given if self._ledger_given is not None else LedgerConfig()
+        delay = ledger.trim_delay_seconds
         if self._takes_part:
-            await self._check_trim_delay(ledger)  # what is written down holds for all, and is hard to take back
-        self._ledger = await agreed_ledger(
+            if ledger.trim_delay is None:
+                delay = await self._usual_trim_delay()
+            await self._check_trim_delay(delay)  # what is written down holds for all, and is hard to take back
+        agreed = await agreed_ledger(
             store,
             ledger,
             is_given=self._ledger_given is not None,
             reads=self._takes_part,
+            usual_trim_delay=delay,
             what=f"the {self.what} {self.name!r}",
             draw_id=host.draw_id,
         )
+        if self._takes_part:
+            await self._check_trim_delay(agreed.trim_delay_seconds)
+        self._ledger = agreed
         self._store = store
         self._sights = Sights()
         self._time = StoreTime(host.store, clock=host.clock, draw_id=host.draw_id, beats=self._stamped_beat)
@@ -130,8 +138,11 @@ class LedgerPlugin(CoordinatorPlugin):
             on_durable=self._bell.set,
         )
         if self._takes_part:
-            await self._check_trim_delay(self._ledger)
-            await super().start()
+            try:
+                await super().start()
+            except BaseException:
+                self._store = self._producer = None
+                raise
             self._watching = asyncio.get_running_loop().create_task(self._watch_over())
         await self.began()
 
@@ -211,16 +222,13 @@ class LedgerPlugin(CoordinatorPlugin):
         if self._producer is not None:
             self._producer.learn(entry.seq, self._attached().clock.read())
 
-    async def _usual_ledger(self) -> LedgerConfig:
+    async def _usual_trim_delay(self) -> float:
         """An entry must outlive whoever may still be about to write it: two of the longest leases of its namespace."""
-        config = LedgerConfig()
-        if not self._takes_part:
-            return config
         agreement = await (await self._settled_coordinator()).agreement()
-        return msgspec.structs.replace(config, trim_delay=max(config.trim_delay, agreement.trim_delay))
+        return max(USUAL_TRIM_DELAY, agreement.trim_delay)
 
-    async def _check_trim_delay(self, ledger: LedgerConfig) -> None:
-        lease, delay = (await self._settled_coordinator()).config.lease_timeout, ledger.trim_delay
+    async def _check_trim_delay(self, delay: float) -> None:
+        lease = (await self._settled_coordinator()).config.lease_timeout
         if delay < 2 * lease:
             raise ConfigError(
                 f"trim_delay of the {self.what} {self.name!r} is {delay:g} s, and the lease {lease:g} s: the log must "
@@ -267,7 +275,7 @@ class LedgerPlugin(CoordinatorPlugin):
                 continue
             try:
                 newest, last = await log_ends(self._opened())
-                self._sights.saw(newest, clock.read(), self._ledger.trim_delay)
+                self._sights.saw(newest, clock.read(), self._ledger.trim_delay_seconds)
                 end = max(newest, last)
                 entry = await read_entry(self._opened(), end) if end else None
             except TenureError:

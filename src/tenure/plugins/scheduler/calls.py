@@ -53,15 +53,16 @@ class Calls:
     async def give(self, command: Command, timeout: float | None) -> str | None:
         """Give a command to the leader, and wait until it is durable; with a timeout also for the decision.
 
-        Gives why it was refused; `None`: it was not. Raises `RequestNotAnswered` if nothing is known in time.
+        Gives why it was refused; `None`: it was not. Raises `RequestNotAnswered` if nothing is known in time. With a
+        timeout of 0 it is written all the same, for as long as that takes, and the decision is not waited for.
         """
         size = OVERHEAD + len(command.job) + len(msgspec.json.encode(command.changes))
         if timeout is None:
             await self._producer.submit(command, size, ordered=True)
             return None
-        known = "it was not given to anybody: the store does not answer"
+        known = "it was not given to anybody: the store did not answer in time"
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout or None) as limit:
                 await self._following.join()
                 try:
                     known = (
@@ -70,6 +71,8 @@ class Calls:
                     )
                     receipt = await self._producer.submit(command, size, ordered=True)
                     known = "it is written down, and will be decided on once somebody leads who works on this schedule"
+                    if not timeout:
+                        limit.reschedule(asyncio.get_running_loop().time())
                     return await self._answer(receipt)
                 finally:
                     self._following.leave()
