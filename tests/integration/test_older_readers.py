@@ -152,7 +152,7 @@ async def test_older_supervisors_read_nodes_and_children_that_say_their_version(
     assert said == {"node": "b", "children": ["web"], "others": ["b"]}
 
 
-@pytest.mark.req("SQ-1", "TT-3")
+@pytest.mark.req("SQ-1", "TT-2")
 async def test_an_older_ledger_reads_entries_that_say_their_version_and_refuses_newer_ones(tmp_path: Path) -> None:
     entry = encode(LogEntry(write_id="w", seq=7, epoch=1, time_ms=5, folded={"u": [1]}))
     failed = encode_failed(

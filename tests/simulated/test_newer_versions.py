@@ -100,7 +100,7 @@ async def test_a_newer_static_node_is_seen_to_live_and_stays(form: bytes) -> Non
     assert told == [(), ("b.ffffffffffff.json",), ("b.ffffffffffff.json",)], "by its key: what else it says is not read"
 
 
-@pytest.mark.req("TT-3")
+@pytest.mark.req("TT-2")
 async def test_newer_failed_callbacks_are_told_of_and_stay(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore()
     sound = FailedCallback(resource="r", id="a", data={"n": 1}, version=1, expired_ms=5, attempts=2, error="no")
@@ -119,7 +119,7 @@ async def test_newer_failed_callbacks_are_told_of_and_stay(caplog: pytest.LogCap
         assert await _body(store, key) == body
 
 
-@pytest.mark.req("TT-3")
+@pytest.mark.req("TT-2")
 def test_a_leader_leaves_newer_failed_callbacks_where_they_are() -> None:
     with WorkingFleet(failing=True) as fleet:
         fleet.run(12)

@@ -7,9 +7,14 @@ from collections.abc import Iterable
 
 import pytest
 
+from tenure.plugins.supervisor.static import StaticPost
 from tenure.plugins.supervisor.status import folder_of
+from tenure.store import Stored
+from tenure.store.memory import MemoryStore
+from tenure.testing import SimulatedClock
 from tests.unit.counters_rig import PAGES, Rig
 
+from .poll_fleet import FOLDER, Polling
 from .test_supervisor import Candidates
 from .working import LEDGERS, WorkingFleet
 
@@ -81,3 +86,30 @@ def test_what_is_told_of_children_says_its_version() -> None:
         assert says_its_version(header)
         assert says_its_version(told)
         assert list(judge({key: [fleet.bucket.body(key) or b""] for key in fleet.bucket.keys("")})) == []
+
+
+@pytest.mark.req("SV-2")
+async def test_what_static_nodes_write_says_its_version() -> None:
+    store = MemoryStore()
+    post = StaticPost(store, "kids", "a", clock=SimulatedClock(), draw_id=lambda: "0123456789abcdef")
+    await post.raised_base()
+    await post.look_around()
+    keys = [row.key async for row in store.list("")]
+    assert len(keys) == 2
+    for key in keys:
+        stored = await store.get(key)
+        assert isinstance(stored, Stored)
+        assert says_its_version(stored.body), key
+
+
+@pytest.mark.req("SV-4")
+def test_all_that_polls_write_says_its_version() -> None:
+    with Polling() as polling:
+        written: dict[str, list[bytes]] = {}
+        polling.fleet.bucket.watchers.append(lambda write: written.setdefault(write.key, []).append(write.new or b""))
+        for name in "ab":
+            polling.join(name)
+        polling.fleet.run(40)
+        for kind in ("jobs/", "results/", "worker"):
+            assert any(kind in key for key in written if key.startswith(FOLDER)), f"nothing is written below {kind}"
+        assert list(judge({key: [body for body in bodies if body] for key, bodies in written.items()})) == []
