@@ -101,7 +101,7 @@ def test_two_at_once_and_numbers_that_fall_are_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.req("EL-1", "EF-1", "SV-2")
+@pytest.mark.req("EF-1", "SV-2")
 @pytest.mark.parametrize("kind", ["directory", "ministack"])
 @pytest.mark.parametrize("wheel", WHEELS, ids=lambda wheel: wheel.name.split("-")[1])
 async def test_never_two_of_anything(wheel: Path, kind: str, url_of: Callable[[str], str], tmp_path: Path) -> None:
