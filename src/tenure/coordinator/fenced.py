@@ -109,8 +109,15 @@ class FencedWriter:
         self._draw_id = draw_id
         self._still_leading = still_leading
 
-    async def put(self, key: str, body: bytes) -> None:
-        await self._change(key, lambda _: body)
+    async def put(self, key: str, body: bytes, *, unless: Callable[[bytes], str | None] = lambda _: None) -> None:
+        """`unless`: is shown the value that is there, and says why it must stay. Then it raises `SchemaTooNew`."""
+
+        def new_value(value: bytes | None) -> bytes:
+            if value is not None and (why := unless(value)) is not None:
+                raise SchemaTooNew(why)
+            return body
+
+        await self._change(key, new_value)
 
     async def claim(self, key: str) -> bytes | None:
         """Make the key ours, with its value unchanged: from here on nobody of an older epoch can change it."""

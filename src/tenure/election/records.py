@@ -219,6 +219,12 @@ def decode_state(body: bytes) -> State | Damage | TooNew:
     return state
 
 
+def newer(body: bytes) -> int | None:
+    """The `schemaVersion` of an object, if it is above ours."""
+    found = _newer(body)
+    return found.schema_version if found is not None else None
+
+
 def _newer(body: bytes) -> TooNew | None:
     """A newer form may differ in any field but this one."""
     try:

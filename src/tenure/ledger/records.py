@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from tenure.election.records import Count, Damage, Epoch, Id, Record, Text, TooNew, decode
+from tenure.election.records import SCHEMA_VERSION, Count, Damage, Epoch, Id, Record, Text, TooNew, decode
 from tenure.errors import LedgerHalted
 from tenure.ledger.config import MAX_CHUNKS, MAX_ENTRY_BYTES
 from tenure.ledger.layout import MAX_SEQ, chunks_of
@@ -36,6 +36,8 @@ class Rejection(msgspec.Struct, frozen=True, rename="camel"):
 class LogEntry(Record, frozen=True, kw_only=True, rename="camel", tag_field="tenure", tag="log", omit_defaults=True):
     """One decision of one leader: `log/{seq}`, created once and never changed."""
 
+    schema_version: int = msgspec.field(default_factory=lambda: SCHEMA_VERSION)
+    """A factory, so that `omit_defaults` leaves it in. Entries of 0.2's forerunners have none, and are of version 1."""
     seq: Seq
     epoch: Epoch
     time_ms: Count

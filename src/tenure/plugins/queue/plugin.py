@@ -34,7 +34,8 @@ from tenure.coordinator.config import DAY, CoordinatorConfig, seconds
 from tenure.coordinator.given import check_flag, check_instance
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
-from tenure.errors import BodyTooLarge, ConfigError, Damaged, NotFound, StoreError
+from tenure.election.records import newer
+from tenure.errors import BodyTooLarge, ConfigError, Damaged, NotFound, SchemaTooNew, StoreError
 from tenure.ledger import InboxName, LedgerConfig, LedgerState, LogEntry, Lot, Place
 from tenure.ledger.layout import MAX_NAME_CHARACTERS
 from tenure.plugins.ledgered import SHUTDOWN_TIMEOUT, LedgerPlugin
@@ -64,7 +65,7 @@ from tenure.plugins.queue.records import parse_ref
 from tenure.plugins.queue.settings import MAX_CONCURRENCY, Blocking, QueueSettings, settings_from
 from tenure.plugins.queue.wire import MAX_REFS, Command, Options
 from tenure.plugins.queue.worker import QueueWorker
-from tenure.store import Store, Stored
+from tenure.store import Applied, Store, Stored
 
 _log = logging.getLogger("tenure.queue")
 
@@ -359,6 +360,11 @@ class S3QueuePlugin(LedgerPlugin):
             try:
                 stored = await store.get(_result_key(message_id))
                 assert isinstance(stored, Stored)
+                if (version := _newer_result(stored.body)) is not None:
+                    raise SchemaTooNew(
+                        f"the result of {message_id!r} was written by a newer tenure (schemaVersion {version}): update "
+                        "this process"
+                    )
                 return msgspec.json.decode(stored.body)
             except NotFound:
                 if host.clock.read().leader_elapsed(began) >= timeout:
@@ -524,13 +530,28 @@ class S3QueuePlugin(LedgerPlugin):
             body = msgspec.json.encode(result)
         except (TypeError, ValueError):
             body = msgspec.json.encode(repr(result)[:1000])
-        await self._opened().put(_result_key(message.id), body)
+        store, key = self._opened(), _result_key(message.id)
+        if isinstance(await store.create(key, body), Applied):
+            return
+        try:  # handled before, perhaps by a newer process; or the answer was lost
+            stored = await store.get(key)
+        except (NotFound, BodyTooLarge):
+            stored = None
+        if not isinstance(stored, Stored) or _newer_result(stored.body) is None:
+            await store.put(key, body)
 
     async def _command(self, command: Command) -> None:
         await self._sending().submit(msgspec.structs.replace(command, by=self._attached().worker_id), 300)
 
     async def _state(self) -> LedgerState:
         return await read_queue(self._opened())
+
+
+def _newer_result(body: bytes) -> int | None:
+    """A result is what the handler returned, as one line of JSON. In a later form a line stands before it that says
+    which: then what one of ours returned cannot be taken for it, whatever that was."""
+    head, line_break, _ = body.partition(b"\n")
+    return newer(head) if line_break else None
 
 
 def _result_key(message_id: str) -> str:

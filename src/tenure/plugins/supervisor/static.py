@@ -48,6 +48,7 @@ class StaticNode(msgspec.Struct, frozen=True, rename="camel"):
     node: str
     write_id: str
     last_seen: str = ""
+    schema_version: int = SCHEMA_VERSION
 
 
 class StaticPost:
@@ -131,9 +132,12 @@ class StaticPost:
         try:
             stored = await self._store.get(key)
             assert isinstance(stored, Stored)
-            return msgspec.json.decode(stored.body[:_MAX_BYTES], type=StaticNode).node
+            found = msgspec.json.decode(stored.body[:_MAX_BYTES], type=StaticNode)
+            if found.schema_version <= SCHEMA_VERSION:
+                return found.node
         except (StoreError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return key.removeprefix(_NODES)
+            pass  # that it lives is known; what it is called need not be
+        return key.removeprefix(_NODES)
 
     async def _starts(self) -> tuple[Starts, Version | None]:
         try:

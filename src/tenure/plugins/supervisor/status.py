@@ -11,9 +11,9 @@ import msgspec
 from tenure.clock import Clock
 from tenure.coordinator.fenced import Fence, FencedWriter, read
 from tenure.coordinator.layout import check_name
-from tenure.election.records import time_of_day
+from tenure.election.records import SCHEMA_VERSION, newer, time_of_day
 from tenure.entropy import NewId
-from tenure.errors import CoordinationError, StoreError
+from tenure.errors import CoordinationError, SchemaTooNew, StoreError
 from tenure.plugins.supervisor.child import MAX_NAME, ChildStatus
 from tenure.store import Prefixed, Store, encode_name
 
@@ -53,11 +53,19 @@ async def read_board(store: Store, name: str) -> tuple[str, SupervisorStatus] | 
     value = await read(Prefixed(store, folder_of(name)), _KEY)
     if value is None or value.body is None:
         return None
+    if (why := _too_new(value.body)) is not None:
+        _log.warning("the status of supervisor %r cannot be read: %s", name, why)
+        return None
     try:
         return value.namespace, msgspec.json.decode(value.body, type=SupervisorStatus)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         _log.warning("the status of supervisor %r cannot be read: %s", name, str(error)[:200])
         return None
+
+
+def _too_new(body: bytes) -> str | None:
+    version = newer(body)
+    return f"a newer tenure wrote it (schemaVersion {version}): update this process" if version is not None else None
 
 
 class StatusBoard:
@@ -82,6 +90,7 @@ class StatusBoard:
         self._clock = clock
         self._writer = FencedWriter(Prefixed(store, folder_of(name)), fence, draw_id, still_leading)
         self._changed = asyncio.Event()
+        self._told_of_newer = False
 
     def changed(self) -> None:
         self._changed.set()
@@ -102,7 +111,8 @@ class StatusBoard:
             written_at=time_of_day(self._clock.read().wall_ns),
             children=self._children(),
         )
-        await self._writer.put(_KEY, msgspec.json.encode(status))
+        told = {"schemaVersion": SCHEMA_VERSION, **msgspec.to_builtins(status)}
+        await self._writer.put(_KEY, msgspec.json.encode(told), unless=_too_new)
 
     async def run(self) -> None:
         """Until cancelled, or until a newer leader has written."""
@@ -111,6 +121,10 @@ class StatusBoard:
             self._changed.clear()
             try:
                 await self._write()
+            except SchemaTooNew as error:
+                if not self._told_of_newer:
+                    self._told_of_newer = True
+                    _log.warning("the status of supervisor %r is left as it is: %s", self._name, error)
             except CoordinationError as error:
                 _log.debug("the status of %r is written by somebody else now: %s", self._name, error)
                 return

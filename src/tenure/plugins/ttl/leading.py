@@ -26,7 +26,7 @@ from tenure.plugins.ttl.events import CallbackFailed, CleanupFinished, CleanupSt
 from tenure.plugins.ttl.expiring import Call, Deed, trial_key
 from tenure.plugins.ttl.guard import TTLGuard
 from tenure.plugins.ttl.index import SLOT_MS
-from tenure.plugins.ttl.looking import FAILED, FailedCallback
+from tenure.plugins.ttl.looking import FAILED, FailedCallback, encode_failed
 from tenure.plugins.ttl.records import Cleanup, Counts
 from tenure.plugins.ttl.rules import moment_of
 from tenure.plugins.ttl.sweep import Sweeper
@@ -286,7 +286,7 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             attempts=attempt,
             error=error,
         )
-        await self._store.put(f"{FAILED}{token:020d}-{self._draw_id()[-16:]}", msgspec.json.encode(failed))
+        await self._store.put(f"{FAILED}{token:020d}-{self._draw_id()[-16:]}", encode_failed(failed))
         self._given_up += 1
         if self._given_up % TRIMMED_EVERY == 1:
             kept: deque[str] = deque()
