@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.election.records import told
 from tenure.entropy import NewId
 from tenure.errors import LedgerDamaged
 from tenure.plugins.counters.calendar import DAY_MS, HOUR_MS
@@ -197,7 +198,7 @@ def read_page(key: str, body: bytes) -> list[Row]:
     try:
         return _body.decode(body).rows
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise LedgerDamaged(f"{key} is no page of history ({str(error)[:200]}): put it back from a backup") from None
+        raise LedgerDamaged(f"{key} is no page of history ({told(error)}): put it back from a backup") from None
 
 
 def _cells(where: str, rows: dict[str, list[Any]], counters: dict[str, Counter]) -> dict[str, Cell]:

@@ -11,7 +11,7 @@ import msgspec
 from tenure.clock import Clock
 from tenure.coordinator.fenced import Fence, FencedWriter, read
 from tenure.coordinator.layout import check_name
-from tenure.election.records import time_of_day
+from tenure.election.records import time_of_day, told
 from tenure.entropy import NewId
 from tenure.errors import CoordinationError, StoreError
 from tenure.plugins.supervisor.child import MAX_NAME, ChildStatus
@@ -53,10 +53,15 @@ async def read_board(store: Store, name: str) -> tuple[str, SupervisorStatus] | 
     value = await read(Prefixed(store, folder_of(name)), _KEY)
     if value is None or value.body is None:
         return None
+    status = decode_status(name, value.body)
+    return (value.namespace, status) if status is not None else None
+
+
+def decode_status(name: str, body: bytes) -> SupervisorStatus | None:
     try:
-        return value.namespace, msgspec.json.decode(value.body, type=SupervisorStatus)
+        return msgspec.json.decode(body, type=SupervisorStatus)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        _log.warning("the status of supervisor %r cannot be read: %s", name, str(error)[:200])
+        _log.warning("the status of supervisor %r cannot be read: %s", name, told(error))
         return None
 
 

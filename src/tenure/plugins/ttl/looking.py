@@ -84,8 +84,17 @@ async def failed_callbacks(store: Store, limit: int) -> list[FailedCallback]:
                 break
             try:
                 stored = await store.get(row.key)
-                assert isinstance(stored, Stored)
-                found.append(msgspec.json.decode(stored.body, type=FailedCallback))
-            except (NotFound, BodyTooLarge, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except (NotFound, BodyTooLarge):
                 continue
+            assert isinstance(stored, Stored)
+            if (failed := decode_failed(stored.body)) is not None:
+                found.append(failed)
     return found
+
+
+def decode_failed(body: bytes) -> FailedCallback | None:
+    """`None`: it is no such record."""
+    try:
+        return msgspec.json.decode(body, type=FailedCallback)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
