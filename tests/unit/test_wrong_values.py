@@ -14,11 +14,13 @@ import math
 import re
 import types
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import tenure
 from tenure.dashboard import create_app
 from tenure.database import Database
 from tenure.entropy import Random
@@ -385,3 +387,33 @@ def test_a_page_that_was_meant_to_be_closed_is_not_open(given: Any) -> None:
 def test_a_token_that_is_no_text_is_not_shown() -> None:
     with pytest.raises(ConfigError, match=r"^the token is a bytes: give a text$"):
         create_app("memory://", token=b"secret")  # type: ignore[arg-type]
+
+
+NO_DOORS = {
+    "tenure.cli": "the command: see test_wrong_options.py",
+    "tenure.doctor": "behind `tenure doctor`",
+    "tenure.plan": "behind `tenure plan`",
+    "tenure.database": "its names are given by `tenure`",
+    "tenure.entropy": "what tests put in the place of chance",
+    "tenure.coordinator": "its names are given by `tenure`, and handed around by its parts",
+    "tenure.ledger.": "its names are given by `tenure.ledger`",
+    "tenure.plugins.": "its names are given by the plugin's package",
+    "tenure.store.": "its names are given by `tenure.store`",
+    "tenure.testing.": "its names are given by `tenure.testing`",
+    "tenure.blocking.": "its names are given by `tenure.blocking`",
+}
+"""Modules that say which of their names are for others, by what theirs begins with, and why they are not walked."""
+
+
+def test_every_module_that_says_what_is_public_in_it_is_walked() -> None:
+    root = Path(tenure.__file__).parent
+    walked = {*MODULES, *(f"tenure.{part}" for part in FURTHER)}
+    found = set()
+    for path in root.rglob("*.py"):
+        if re.search(r"^__all__\b", path.read_text(), re.MULTILINE):
+            parts = path.relative_to(root).with_suffix("").parts
+            found.add(".".join(("tenure", *parts)).removesuffix(".__init__"))
+    assert found > walked
+    assert [name for name in sorted(found - walked) if not name.startswith(tuple(NO_DOORS))] == []
+    for start in NO_DOORS:
+        assert any(name.startswith(start) for name in found - walked), f"there is no {start} any more"
