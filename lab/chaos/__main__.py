@@ -13,10 +13,12 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from lab.arguments import minutes, whole
 from lab.ceph import Ceph
 from lab.chaos.conductor import LIBRARIES, Conductor, Run
 from lab.chaos.node import BROKEN
@@ -26,6 +28,11 @@ from lab.chaos.site import SITES, home_for
 from lab.chaos.verdict import Verdict, judge_run, table
 from lab.ledger_cluster import ROOT
 from lab.ministack import Ministack
+
+FEWEST = 3
+"""Processes. With two, nobody is left to take over while one is cut off and one has ended."""
+MOST = 12
+"""All of them are on one machine: with more, it is the machine that is tried."""
 
 
 def missing(store: str) -> list[str]:
@@ -99,14 +106,14 @@ async def run(arguments: argparse.Namespace, seed: int, folder: Path, tell: obje
     return judge_run(folder, noted)
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.chaos", description="Everything at once, and what goes wrong.")
     parser.add_argument("--store", choices=sorted(SITES), default="ministack")
     parser.add_argument(
-        "--minutes", type=float, default=3.0, help="of waves and calm; starting and settling come on top"
+        "--minutes", type=minutes, default=3.0, help="of waves and calm; starting and settling come on top"
     )
     parser.add_argument("--seed", type=int, help="draws the plan; without one, any")
-    parser.add_argument("--nodes", type=int, default=5, help="processes")
+    parser.add_argument("--nodes", type=whole(FEWEST, MOST), default=5, help=f"processes, {FEWEST} to {MOST}")
     parser.add_argument("--wave", type=float, default=26.0, metavar="SECONDS")
     parser.add_argument("--calm", type=float, metavar="SECONDS", help="without it, as long as recovery may take")
     parser.add_argument(
@@ -118,7 +125,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--skip-wiping", action="store_true", help="do not delete everything but the leases at the end")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="instead of .reports/chaos/STORE-SEED")
     parser.add_argument("--json", action="store_true", help="the verdict as one JSON object")
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 if __name__ == "__main__":

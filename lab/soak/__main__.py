@@ -13,11 +13,12 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from lab.arguments import minutes, whole
 from lab.chaos.site import home_for
 from lab.ledger_cluster import ROOT
 from lab.ministack import Ministack
@@ -86,13 +87,15 @@ async def run(arguments: argparse.Namespace, folder: Path, tell: Callable[[str],
             return await fleet.run()
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.soak", description="Does anything grow that should not?")
     parser.add_argument("--store", choices=["directory", "ministack"], default="directory")
-    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--minutes", type=minutes, default=60.0)
     parser.add_argument("--days", type=float, default=0.0, help="so many days in simulated time, instead")
     parser.add_argument("--seed", type=int, default=1, help="of the simulated days")
-    parser.add_argument("--nodes", type=int, default=4, help="processes; the first half of them is never restarted")
+    parser.add_argument(
+        "--nodes", type=whole(2, 12), default=4, help="processes, 2 to 12; the first half of them is never restarted"
+    )
     parser.add_argument("--turn", type=float, default=90.0, metavar="SECONDS", help="between two restarts or handovers")
     parser.add_argument("--sample", type=float, default=5.0, metavar="SECONDS")
     parser.add_argument("--warm-up", type=float, metavar="SECONDS", help="instead of three tenths of the run")
@@ -100,7 +103,7 @@ def parse_arguments() -> argparse.Namespace:
     leaks = sorted({*BROKEN, *simulated.BROKEN})
     parser.add_argument("--broken", action="append", default=[], choices=leaks, help="every process does this")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="instead of .reports/soak/STORE")
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 if __name__ == "__main__":

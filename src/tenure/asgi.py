@@ -29,11 +29,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, as
 from typing import Any, TypeAlias, cast
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.config import CoordinatorConfig, check_config
+from tenure.coordinator.layout import folder_of
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database import Database
 from tenure.errors import ConfigError, TenureError
+
+__all__ = ["lifespan"]
 
 _log = logging.getLogger("tenure.asgi")
 
@@ -75,7 +78,10 @@ def lifespan(
         raise ConfigError(f"lead is {lead!r}: give an async function of one argument, the lead")
     if inner is not None and not callable(inner):
         raise ConfigError(f"inner is {inner!r}: give a lifespan, a function of one argument, the application")
-    Database(url, worker_id=worker_id)  # refuses what cannot be where it is written, and not at startup
+    # What cannot be is refused where it is written, and not at startup.
+    Database(url, worker_id=worker_id)
+    folder_of(namespace)
+    check_config(config)
 
     @asynccontextmanager
     async def run(app: Any) -> AsyncIterator[Any]:

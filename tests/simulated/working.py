@@ -169,6 +169,7 @@ class WorkingFleet(Fleet):
         lock = DistributedLock(
             home.store,
             "door",
+            owner=f"worker {node.host.name}",
             ttl=2.0,
             timeout=5.0,
             clock=home.clock,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
+from lab.chaos import __main__ as chaos
 from lab.chaos.plan import KINDS, OF_PROCESS, OF_STORE, SECONDS, Kind, Target, Timing, plan, waves_in
+from lab.soak import __main__ as soak
 
 STORES = pytest.mark.parametrize("store", sorted(KINDS))
 
@@ -57,3 +62,27 @@ def test_faults_of_the_store_are_meant_for_the_store_and_others_for_a_process() 
 def test_a_directory_has_a_disk_and_no_network() -> None:
     assert Kind.FULL_DISK in KINDS["directory"]
     assert not {Kind.CUT_OFF, Kind.STORM, Kind.STORE_RESTART} & set(KINDS["directory"])
+
+
+@pytest.mark.parametrize("of", [chaos, soak], ids=["chaos", "soak"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(["--nodes", each] for each in ("0", "1", "13", "99", "-3", "five", "2.5", "", "9" * 30)),
+        *(["--minutes", each] for each in ("0", "-1", "nan", "inf", "x", "1e9")),
+    ],
+    ids=" ".join,
+)
+def test_numbers_that_cannot_be_are_refused_at_once(
+    of: Any, given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        of.parse_arguments(given)
+    assert ended.value.code == 2
+    assert re.search(rf"error: argument {given[0]}: .*(give|expected)", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("of", [chaos, soak], ids=["chaos", "soak"])
+def test_numbers_that_can_be_are_taken(of: Any) -> None:
+    for nodes in ("3", "8", "12"):
+        assert of.parse_arguments(["--nodes", nodes, "--minutes", "0.5"]).nodes == int(nodes)

@@ -359,6 +359,21 @@ def test_history_that_cannot_be_filed_for_minutes_is_told_once(
         assert rig.total("home") == 2
 
 
+def test_a_page_that_is_damaged_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It is met at every look, and there is a look every minute."""
+    with Rig(interval=600.0, retention=Retention(1, 1, 1), idle_budget=12.0) as rig:
+        rig.leader()
+        writer = rig.node("writer")
+        for _ in range(2):
+            rig.done(writer, lambda: writer.counters.add("home", "views", 1, mode="sync", timeout=900), 1000.0)
+            rig.wait(1.1 * HOUR)
+        key, *_ = rig.bucket.keys(PAGES)
+        rig.bucket.corrupt(key, b"none")
+        rig.wait(32 * HOUR)
+        told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert [key.rpartition("/")[2] in each for each in told] == [True], told
+
+
 def test_a_store_that_fails_delays_and_loses_nothing() -> None:
     with Rig(interval=0.3) as rig:
         leader, writer = rig.leader(), rig.node("writer")

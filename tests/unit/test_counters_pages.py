@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from datetime import UTC
 from decimal import Decimal
@@ -199,6 +200,31 @@ async def test_a_page_that_was_changed_is_told_and_one_that_is_gone_is_missed() 
     with pytest.raises(NotFound):
         await book.cells(page, "a", COUNTERS)
     assert await book.cells(page, "z", COUNTERS) == {}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"none", b"\xff", b"[]", b"{}", b'{"rows":5}', b'{"rows":[["a"]]}', b'{"rows":[[1,{}]]}'),
+        *(b'{"rows":[["a",{"views":5}]]}', b'{"rows":[["a",{"views":[1]}]]}', b'{"rows":[["a",{"views":["x",1]}]]}'),
+        *(b'{"rows":[["a",{"unheard":[1,1]}]]}', b'{"rows":' + b"[" * 100_000),
+    ],
+    ids=lambda each: each[:30].decode("latin-1"),
+)
+async def test_a_page_with_the_right_checksum_that_is_none_is_damage_by_name(body: bytes) -> None:
+    """The log says what its checksum is, and whoever wrote that may have been wrong."""
+    store = MemoryStore()
+    book = await _book(store)
+    page, other = [await book.write(_sealed(number, {"a": [1, 1]})) for number in (1, 2)]
+    (chunk,) = page.chunks
+    forged = msgspec.structs.replace(
+        page, chunks=[msgspec.structs.replace(chunk, sha256=hashlib.sha256(body).hexdigest())]
+    )
+    await store.put(chunk.key, body)
+    with pytest.raises(LedgerDamaged, match=chunk.key):
+        await book.cells(forged, "a", COUNTERS)
+    with pytest.raises(LedgerDamaged, match=chunk.key):
+        await book.merge(Merge([forged, other], Level.DAY), COUNTERS)
 
 
 @pytest.mark.req("EC-2")

@@ -175,7 +175,7 @@ async def test_faults_happen_about_as_often_as_asked_for() -> None:
 @pytest.mark.parametrize(
     ("faults", "complaint"),
     [
-        ({"lost_request": 1.1}, r"lost_request is 1.1: a share of requests lies between 0 and 1"),
+        ({"lost_request": 1.1}, r"lost_request is 1.1: give a number from 0 to 1"),
         ({"failed_read": -0.1}, "failed_read is -0.1"),
         ({"lost_request": 0.5, "lost_reply": 0.4, "repeated": 0.2}, "together are over 1"),
     ],

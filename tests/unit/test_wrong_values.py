@@ -12,26 +12,38 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Iterator
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import tenure
+from tenure.dashboard import create_app
 from tenure.database import Database
-from tenure.errors import TenureError
+from tenure.entropy import Random
+from tenure.errors import ConfigError, TenureError
 from tenure.plugins.counters import EventualConsistencyPlugin
 from tenure.plugins.poll import HttpCheck, PollSchedule, read_jobs, read_results
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.supervisor import Child
 from tenure.plugins.ttl import TTLPlugin
+from tenure.store import Attempt, Faults
 from tenure.store.memory import MemoryStore
+from tenure.testing import Network, SimulatedBucket, World
 
 MODULES = (
     "tenure",
     *(f"tenure.plugins.{name}" for name in ("cluster_health", "counters", "poll", "queue", "scheduler")),
     *(f"tenure.plugins.{name}" for name in ("supervisor", "ttl")),
 )
+FURTHER = (
+    *("store", "ledger", "testing", "blocking", "asgi", "dashboard"),
+    *("telemetry.prometheus", "telemetry.otel", "telemetry.logs"),
+)
+"""Below `tenure`: doors of their own. What they give is called by the module's name as well: `asgi.lifespan`."""
 LONG = "x" * 5000
 LONGEST_SENTENCE = 700
 SECONDS = 10.0
@@ -47,6 +59,27 @@ GIVEN_BACK = {
     *("FailedCallback", "TTLStats"),
 }
 """Made by tenure, or derived from by users, and handed to them: nobody gives options to these."""
+
+GIVEN_BACK_FURTHER = {
+    "store": {
+        *("Applied", "Attempt", "Entry", "NotModified", "Rejected", "Settled", "Stored", "StoreInfo", "Unknown"),
+        *("Usage", "Version", "Store"),
+        *("Names", "Strangers", "numbered", "ours"),  # of listings, as the parts of tenure hand them to each other
+    },
+    "ledger": {
+        *("Clerk", "InboxName", "Item", "LedgerState", "LedgerTerm", "LogEntry", "Lot", "Machine", "Place"),
+        *("Producer", "Receipt", "Situation", "Stamp", "Tail", "Tick"),
+        *("agreed_ledger", "ledger_of_onlooker", "ledger_store"),  # called by plugins alone
+    },
+    "testing": {"Host", "Write"},  # made by `World.host`, and by the bucket
+    "blocking": {
+        *("Coordinator", "Counters", "Held", "Leader", "Leadership", "Lock", "Loss", "Queue", "Resource", "Scheduler"),
+        *("Subscription", "TTL"),  # what a database gives: see test_wrong_calls.py for their methods
+    },
+    "telemetry.prometheus": {"MetricsServer"},
+    "telemetry.otel": {"Instrumentation"},
+}
+"""The same, for each of the further modules."""
 
 NUMBER = ["5", True, math.nan, math.inf, -math.inf, -1, 10**400, [1], object()]
 WHOLE = ["5", True, 1.5, math.nan, -1, 10**30, [1]]
@@ -68,6 +101,7 @@ KINDS: list[tuple[str, list[Any]]] = [
     (r"Mapping\[str, (str|Any)\]( \| None)?", ["odd", 5, [1], {5: "x"}]),
     (r"(Sequence|Collection|Iterable)\[.*\]( \| None)?", [5, None]),
     (r"datetime( \| None)?", ["2026-01-01", 5, True]),
+    (r"tuple\[float, float\]", ["odd", 5, (1,), (1, 2, 3), ("a", "b"), (math.nan, 1), (2, 1), (-1, 1), None]),
     (r"bytes", ["text", 5, None]),
     (r"Number", ["5", True, math.nan, math.inf, -math.inf, [1], object()]),
     (r"\w+ \| str( \| None)?", CHOICE),
@@ -103,7 +137,28 @@ RIGHT: dict[str, Any] = {
     "database": lambda: Database("memory://"),
     "coordinator": None,
     "ttl": 5.0,
+    "prefix": "folder/",
+    "segment": "name",
+    "attempt": lambda: Attempt("key", None),
+    "compose": lambda: _compose,
+    "write_ids": lambda: _write_ids,
+    "inner": lambda: MemoryStore(),
+    "faults": lambda: Faults(),
+    "dashboard": lambda: create_app("memory://"),
+    "world": lambda: World(1),
+    "bucket": lambda: SimulatedBucket(World(1)),
+    "network": lambda: Network(World(1)),
+    "seed": 1,
+    **dict.fromkeys(("write", "read", "list", "delete"), 1.0),
 }
+
+
+def _compose(write_id: str) -> bytes:
+    return write_id.encode()
+
+
+def _write_ids(body: bytes) -> list[str]:
+    return [body.decode()]
 
 
 async def _child(context: object) -> None:
@@ -118,12 +173,20 @@ NOT_TRIED: dict[tuple[str, str], str] = {
     ("terms", "*"): "as lead",
     ("EventualConsistencyPlugin", "fields"): "names, or a mapping of them: see tests/unit/test_counters_fields.py",
     ("PollWorker", "database"): "as read_results",
+    ("blocking.lead", "*"): "as lead",
+    ("blocking.terms", "*"): "as lead",
+    ("store.Faulty", "inner"): "any object that has the methods of a store, as tests give",
+    ("store.Metered", "inner"): "as store.Faulty",
+    ("store.Prefixed", "inner"): "as store.Faulty",
+    ("dashboard.create_app", "allowed_hosts"): "see test_hosts_that_are_none",
 }
 
 ALSO: dict[str, dict[str, Any]] = {
     "HttpCheck": {"url": "http://127.0.0.1/"},
     "PollWorker": {"worker_id": "ada"},
     "TTLPlugin": {"ttl": 5.0},
+    "dashboard.create_app": {"token": "0123456789abcdef"},
+    "testing.SimulatedStore": {"host": World(1).host("a")},
 }
 """Without these it is refused for another reason."""
 INSTEAD = {("PollWorker", "coordinator"): {"worker_id": None}}
@@ -135,8 +198,15 @@ FINE: dict[tuple[str, str], list[Any]] = {
     ("TTLPlugin", "resource"): ["odd"],
     ("Command", "argv"): [LONG, "\udcff", "a\nb", "a\x1b[31mb"],
     ("CommandCheck", "argv"): [LONG, "\udcff", "a\nb", "a\x1b[31mb"],
+    ("store.encode_name", "name"): ["a\nb", "a\x1b[31mb"],
+    ("store.Prefixed", "prefix"): [""],
+    ("store.commit", "within"): [math.inf, -math.inf, -1, 10**400, 10.0**12],
+    ("store.settle", "within"): [math.inf, -math.inf, -1, 10**400, 10.0**12],
+    ("testing.World", "seed"): [-1, 10**30],
+    ("testing.SimulatedBucket", "clock_offset"): [-1],
 }
-"""Right, for these: a priority may be below the usual one, a resource be called so, a program be given any words."""
+"""Right, for these: a priority may be below the usual one, a resource be called so, a program be given any words, a
+name be made a part of a key, the time for a write be over already or without end, a simulated clock be behind."""
 
 
 def _opened() -> Any:
@@ -165,6 +235,18 @@ def public() -> Iterator[tuple[str, Any]]:
             if inspect.isclass(found) and issubclass(found, BaseException | enum.Enum):
                 continue
             yield name, found
+    for part in FURTHER:
+        home = importlib.import_module(f"tenure.{part}")
+        for name in home.__all__:
+            found = getattr(home, name)
+            if id(found) in seen or name in GIVEN_BACK_FURTHER.get(part, ()) or not callable(found):
+                continue
+            if inspect.isclass(found) and issubclass(found, BaseException | enum.Enum):
+                continue
+            if isinstance(found, types.UnionType):
+                continue
+            seen.add(id(found))
+            yield f"{part}.{name}", found
 
 
 PUBLIC = dict(public())
@@ -194,19 +276,23 @@ def wrong_values(parameter: inspect.Parameter) -> list[Any]:
     return values if optional else [*values, None]
 
 
-def right_values(function: Any) -> dict[str, Any]:
+def right_values(function: Any, but: Iterable[str] = ()) -> dict[str, Any]:
     found = {}
     for name, parameter in parameters(function).items():
+        if name in but:
+            continue
         if parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_POSITIONAL:
             value = RIGHT[name]
             found[name] = value() if callable(value) and not inspect.isclass(value) else value
     return found
 
 
-def call(function: Any, name: str, value: Any) -> Any:
-    if function.__name__ in VIA:
-        return VIA[function.__name__](**{name: value})
-    given = right_values(function) | ALSO.get(function.__name__, {}) | INSTEAD.get((function.__name__, name), {})
+def call(owner: str, name: str, value: Any) -> Any:
+    function = PUBLIC[owner]
+    if owner in VIA:
+        return VIA[owner](**{name: value})
+    given = ALSO.get(owner, {}) | INSTEAD.get((owner, name), {})
+    given = right_values(function, but=given) | given
     spread: tuple[Any, ...] = ()
     for each, parameter in parameters(function).items():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -215,6 +301,8 @@ def call(function: Any, name: str, value: Any) -> Any:
             given[each] = value
     if "store" in inspect.signature(function).parameters:
         given["store"] = MemoryStore()
+    if "random" in inspect.signature(function).parameters:
+        given["random"] = Random(1)
     return function(*spread, **given)
 
 
@@ -244,12 +332,13 @@ def complaint(error: BaseException | None, name: str, value: Any) -> str | None:
 
 ALIASES = {
     "argv": ("command", "argument"),
-    "connection_string": ("store URL",),
+    "connection_string": ("store URL", "the URL"),
     "runs": ("child",),
     "namespace": ("name of the supervisor",),
     "text": ("cron",),
     "period": ("every",),
     "when": ("at is",),
+    "url": ("store URL",),
 }
 
 
@@ -258,7 +347,9 @@ def test_what_is_not_tried_is_there() -> None:
     for owner, name in (*NOT_TRIED, *FINE):
         assert name == "*" or name in parameters(PUBLIC[owner])
     assert {each for module in MODULES for each in importlib.import_module(module).__all__} >= GIVEN_BACK
-    assert len(CONSTRUCTED) > 150
+    for part, names in GIVEN_BACK_FURTHER.items():
+        assert set(importlib.import_module(f"tenure.{part}").__all__) >= names
+    assert len(CONSTRUCTED) > 220
 
 
 @pytest.mark.parametrize(("owner", "name"), CONSTRUCTED)
@@ -270,7 +361,7 @@ def test_what_it_cannot_be_is_refused_by_name(owner: str, name: str) -> None:
             continue
         error: BaseException | None = None
         try:
-            made = call(function, name, value)
+            made = call(owner, name, value)
             if inspect.iscoroutine(made):
                 asyncio.run(asyncio.wait_for(made, SECONDS))
         except Exception as raised:
@@ -278,3 +369,51 @@ def test_what_it_cannot_be_is_refused_by_name(owner: str, name: str) -> None:
         if found := complaint(error, name, value):
             complaints.append(f"{value!r:.40}: {found}")
     assert not complaints, "\n".join(complaints)
+
+
+@pytest.mark.parametrize("given", ["odd", b"odd", 5, None, [5], [None], ["odd/"], ["a b"], ["host:80"], [""]])
+def test_hosts_that_are_none(given: Any) -> None:
+    """A text would be taken for one name for each of its letters."""
+    with pytest.raises(ConfigError, match=r"^(allowed_hosts|a host) is "):
+        create_app("memory://", allowed_hosts=given)
+
+
+@pytest.mark.parametrize("given", ["", "no", 0, 1, None])
+def test_a_page_that_was_meant_to_be_closed_is_not_open(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^read_needs_token is .*: it must be True or False$"):
+        create_app("memory://", token="0123456789abcdef", read_needs_token=given)
+
+
+def test_a_token_that_is_no_text_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"^the token is a bytes: give a text$"):
+        create_app("memory://", token=b"secret")  # type: ignore[arg-type]
+
+
+NO_DOORS = {
+    "tenure.cli": "the command: see test_wrong_options.py",
+    "tenure.doctor": "behind `tenure doctor`",
+    "tenure.plan": "behind `tenure plan`",
+    "tenure.database": "its names are given by `tenure`",
+    "tenure.entropy": "what tests put in the place of chance",
+    "tenure.coordinator": "its names are given by `tenure`, and handed around by its parts",
+    "tenure.ledger.": "its names are given by `tenure.ledger`",
+    "tenure.plugins.": "its names are given by the plugin's package",
+    "tenure.store.": "its names are given by `tenure.store`",
+    "tenure.testing.": "its names are given by `tenure.testing`",
+    "tenure.blocking.": "its names are given by `tenure.blocking`",
+}
+"""Modules that say which of their names are for others, by what theirs begins with, and why they are not walked."""
+
+
+def test_every_module_that_says_what_is_public_in_it_is_walked() -> None:
+    root = Path(tenure.__file__).parent
+    walked = {*MODULES, *(f"tenure.{part}" for part in FURTHER)}
+    found = set()
+    for path in root.rglob("*.py"):
+        if re.search(r"^__all__\b", path.read_text(), re.MULTILINE):
+            parts = path.relative_to(root).with_suffix("").parts
+            found.add(".".join(("tenure", *parts)).removesuffix(".__init__"))
+    assert found > walked
+    assert [name for name in sorted(found - walked) if not name.startswith(tuple(NO_DOORS))] == []
+    for start in NO_DOORS:
+        assert any(name.startswith(start) for name in found - walked), f"there is no {start} any more"

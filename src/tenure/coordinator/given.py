@@ -1,53 +1,7 @@
-"""What callers give, checked before anything is made of it: the field, what it is, and what would be right."""
+"""The checks of `tenure.store.given`, as everything above the store gets them."""
 
 from __future__ import annotations
 
-import math
+from tenure.store.given import check_asked, check_count, check_flag, check_instance, check_number, shown
 
-from tenure.errors import ConfigError
-
-_MAX_SHOWN = 80
-
-
-def shown(value: object) -> str:
-    """For a message: whatever was given, on one line, and not all of it."""
-    try:
-        text = repr(value)
-    except Exception:  # a class of the caller's, or a number of more digits than Python prints
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
-
-
-def check_flag(field: str, value: object) -> bool:
-    """Text such as "no" counts as true in Python: it is refused, and not guessed at."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"{field} is {shown(value)}: it must be True or False")
-    return value
-
-
-def check_number(field: str, value: object, *, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigError(f"{field} is {shown(value)}: give a number from {least:g} to {most:g}")
-    return float(value)
-
-
-def check_asked(field: str, value: object) -> float:
-    """Seconds for which something is asked to last. Also below zero, or without end: then it does, or does not."""
-    # What is no number compares as false, and would be taken for certain.
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        raise ConfigError(f"{field} is {shown(value)}: give a number of seconds")
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def check_count(field: str, value: object, *, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{field} is {shown(value)}: give a whole number from {least:,} to {most:,}")
-    return value
-
-
-def check_instance(field: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise ConfigError(f"{field} is {shown(value)}: give a {kind.__name__}")
+__all__ = ["check_asked", "check_count", "check_flag", "check_instance", "check_number", "shown"]

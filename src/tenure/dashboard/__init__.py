@@ -20,12 +20,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.errors import MissingExtra
+from tenure.coordinator.given import shown
+from tenure.errors import ConfigError, MissingExtra
 
 try:
     from starlette.applications import Starlette
 
-    from tenure.dashboard.app import build
+    from tenure.dashboard.app import Dashboard, build
 except ImportError as error:
     raise MissingExtra("the dashboard needs more than was installed: pip install 'tenure[dashboard]'") from error
 
@@ -61,9 +62,13 @@ def create_app(
 
 def lifespan(dashboard: Starlette) -> Callable[[Any], AbstractAsyncContextManager[None]]:
     """For the application that mounts it: servers run the lifespan of the outermost application alone."""
+    parts = (
+        dashboard.state.dashboard if isinstance(dashboard, Starlette) and hasattr(dashboard.state, "dashboard") else 0
+    )
+    if not isinstance(parts, Dashboard):
+        raise ConfigError(f"dashboard is {shown(dashboard)}: give what tenure.dashboard.create_app() gave")
 
     def around(app: Any) -> AbstractAsyncContextManager[None]:
-        context: AbstractAsyncContextManager[None] = dashboard.state.dashboard.lifespan(app)
-        return context
+        return parts.lifespan(app)
 
     return around

@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenure.clock import Clock, Reading
+from tenure.coordinator.given import shown
 from tenure.dashboard.bounds import MAX_SESSIONS
 from tenure.dashboard.refusal import Refused
 from tenure.entropy import NewId
@@ -47,10 +48,11 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - names to compare with
 
 def check_token(token: str) -> str:
     """Raises `ConfigError`, without the token in it."""
-    if not isinstance(token, str) or not SHORTEST_TOKEN <= len(token) <= LONGEST_TOKEN:
-        length = len(token) if isinstance(token, str) else 0
+    if not isinstance(token, str):
+        raise ConfigError(f"the token is a {type(token).__name__}: give a text")
+    if not SHORTEST_TOKEN <= len(token) <= LONGEST_TOKEN:
         raise ConfigError(
-            f"the token has {length} characters: give {SHORTEST_TOKEN} to {LONGEST_TOKEN}, for example those that "
+            f"the token has {len(token)} characters: give {SHORTEST_TOKEN} to {LONGEST_TOKEN}, for example those that "
             "`openssl rand -hex 32` prints"
         )
     if not token.isascii() or not token.isprintable() or " " in token:
@@ -293,6 +295,8 @@ def set_cookie(response: Response, request: Request, id: str | None) -> None:
 
 
 def check_host(host: str) -> str:
+    if not isinstance(host, str):
+        raise ConfigError(f"a host is {shown(host)}: give a name or an address")
     name = f"[{host}]" if ":" in host and not host.startswith("[") else host
     found = _HOST.fullmatch(name)
     if found is None or found["port"] is not None:

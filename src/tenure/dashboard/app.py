@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.coordinator.given import check_flag, check_number, shown
 from tenure.coordinator.layout import folder_of
 from tenure.dashboard.access import Access, address_of, set_cookie
 from tenure.dashboard.actions import Actions
@@ -260,8 +261,10 @@ def build(
 ) -> tuple[Starlette, Dashboard]:
     parse_url(url)
     folder_of(namespace)
-    if not 0.1 <= interval <= 3600:
-        raise ConfigError(f"interval is {interval:g} s: give 0.1 to 3600")
+    check_flag("read_needs_token", read_needs_token)
+    check_number("interval", interval, least=0.1, most=3600)
+    if isinstance(allowed_hosts, str | bytes) or not isinstance(allowed_hosts, Iterable):
+        raise ConfigError(f"allowed_hosts is {shown(allowed_hosts)}: give a list of names, such as ['ops.example.org']")
     access = Access(
         token,
         read_needs_token=read_needs_token,

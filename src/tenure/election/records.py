@@ -204,10 +204,13 @@ def decode(body: bytes, kind: type[R], limit: int = MAX_RECORD_BYTES) -> R | Dam
 
 
 def unreadable(error: Exception) -> Damage:
-    """msgspec quotes what it did not expect as it stands in the bucket. The reason goes to logs and terminals, and must
-    not forge a line there."""
-    text = str(error)[:200]
-    return Damage("unreadable: " + "".join(each if each.isprintable() else repr(each)[1:-1] for each in text))
+    return Damage(f"unreadable: {told(error)}")
+
+
+def told(error: Exception) -> str:
+    """msgspec quotes what it did not expect as it stands in the bucket. That goes to logs and terminals, and must not
+    forge a line there."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(error)[:200])
 
 
 def decode_state(body: bytes) -> State | Damage | TooNew:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tenure.coordinator.given import check_count, check_number
 from tenure.errors import ConfigError
 
 MAX_ENTRY_BYTES = 32 * 1024 * 1024
@@ -11,6 +12,17 @@ MAX_CHUNKS = 10_000
 MAX_INBOX_BYTES = 8 * 1024 * 1024
 """An inbox object over this is no producer's of ours, and is never read."""
 USUAL_TRIM_DELAY = 120.0
+
+_TEN_YEARS = 10 * 365 * 86_400.0
+_MOST_DRIFT = 0.099
+_MOST = 10**12
+_COUNTS = {
+    **dict.fromkeys(("snapshot_every", "snapshot_bytes", "objects_per_tick", "gets_at_once", "trims_per_tick"), _MOST),
+    "waiting": _MOST,
+    "bytes_per_tick": MAX_ENTRY_BYTES // 8,
+    "batch_bytes": MAX_INBOX_BYTES // 2,
+    "in_flight": 64,
+}
 
 
 class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,25 +61,14 @@ class LedgerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for which a write without a decisive answer is sent again."""
 
     def __post_init__(self) -> None:
-        for name in ("trim_delay_seconds", "retention", "snapshot_age", "send_timeout", "give_up_after"):
-            if not 0.001 <= getattr(self, name) < 10 * 365 * 86400:
-                field = name.removesuffix("_seconds")
-                raise ConfigError(f"{field} is {getattr(self, name)!r}: give seconds, 0.001 to ten years")
-        for name in ("snapshot_every", "objects_per_tick", "bytes_per_tick", "gets_at_once", "trims_per_tick"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}: give at least 1")
-        if self.bytes_per_tick > MAX_ENTRY_BYTES // 8:
-            raise ConfigError(f"bytes_per_tick is {self.bytes_per_tick!r}: give at most {MAX_ENTRY_BYTES // 8:,}")
-        if not 1 <= self.in_flight <= 64 or self.waiting < 1 or not 1 <= self.batch_bytes <= MAX_INBOX_BYTES // 2:
-            raise ConfigError(
-                f"in_flight is {self.in_flight!r}, waiting is {self.waiting!r}, batch_bytes is {self.batch_bytes!r}: "
-                f"give 1 to 64, at least 1, and 1 to {MAX_INBOX_BYTES // 2:,}"
-            )
-        if not 0 <= self.drift < 0.1 or not 0 <= self.linger <= 1 or not 0 <= self.linger_busy <= 1:
-            raise ConfigError(
-                f"drift is {self.drift!r}, linger is {self.linger!r}, linger_busy is {self.linger_busy!r}: give 0 to "
-                "0.1, and 0 to 1 s"
-            )
+        if self.trim_delay is not None:
+            check_number("trim_delay", self.trim_delay, least=0.001, most=_TEN_YEARS)
+        for name in ("retention", "snapshot_age", "send_timeout", "give_up_after"):
+            check_number(name, getattr(self, name), least=0.001, most=_TEN_YEARS)
+        for name, most in _COUNTS.items():
+            check_count(name, getattr(self, name), least=1, most=most)
+        for name, greatest in (("drift", _MOST_DRIFT), ("linger", 1.0), ("linger_busy", 1.0)):
+            check_number(name, getattr(self, name), least=0.0, most=greatest)
         if self.give_up_after + self.send_timeout > self.retention / 4:
             raise ConfigError(
                 f"retention is {self.retention:g} s, and a producer may go on sending for "

@@ -15,12 +15,15 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import Random
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
+from tenure.store.given import check_instance, check_number
 from tenure.store.guard import check_body, check_conditional_delete
 from tenure.store.keys import check_key
 from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Unknown, Version
 from tenure.store.protocol import Store, StoreInfo
 
 T = TypeVar("T")
+
+_LONGEST = 86_400.0
 
 
 class Faults(msgspec.Struct, frozen=True):
@@ -42,14 +45,16 @@ class Faults(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in ("lost_request", "lost_reply", "late_landing", "repeated", "failed_read"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: a share of requests lies between 0 and 1")
+            check_number(name, getattr(self, name), least=0.0, most=1.0)
+        for name in ("late_seconds", "max_latency"):
+            check_number(name, getattr(self, name), least=0.0, most=_LONGEST)
         if self.lost_request + self.lost_reply + self.late_landing + self.repeated > 1.0:
             raise ConfigError("lost_request, lost_reply, late_landing and repeated together are over 1")
 
 
 class Faulty:
     def __init__(self, inner: Store, faults: Faults, *, random: Random, clock: Clock = SYSTEM_CLOCK) -> None:
+        check_instance("faults", faults, Faults)
         self._inner = inner
         self._faults = faults
         self._random = random

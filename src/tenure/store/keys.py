@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from tenure.errors import InvalidKey
+from tenure.store.given import shown
 
 MAX_SEGMENT_BYTES = 200  # file systems stop at 255, and the directory store adds up to 52 of its own
 MAX_KEY_BYTES = 800  # S3 and Azure stop at 1,024, and the bucket's prefix comes on top
@@ -27,6 +28,8 @@ _ALPHABET = "letters, digits and - _ . = ~, in segments joined by /"
 
 def encode_name(name: str) -> str:
     """One key segment for any name: `a/b c` becomes `a~2fb~20c`. Different names give different segments."""
+    if not isinstance(name, str):
+        raise InvalidKey(f"a name is {shown(name)}: give a text")
     if _ITSELF.fullmatch(name):
         return name  # as good as always
     if not name:
@@ -39,9 +42,9 @@ def encode_name(name: str) -> str:
     if segment.startswith("."):  # keeps `.` and `..` from being folders, and names from being hidden files
         segment = "~2e" + segment[1:]
     if len(segment) > MAX_SEGMENT_BYTES:
-        shown = name if len(name) <= 40 else name[:40] + "…"
+        start = name if len(name) <= 40 else name[:40] + "…"
         raise InvalidKey(
-            f"name {shown!r} takes {len(segment)} bytes when encoded, and the limit is {MAX_SEGMENT_BYTES}: "
+            f"name {start!r} takes {len(segment)} bytes when encoded, and the limit is {MAX_SEGMENT_BYTES}: "
             "shorten it (a character outside A-Z a-z 0-9 - _ . takes 3 bytes or more)"
         )
     return segment
@@ -49,6 +52,8 @@ def encode_name(name: str) -> str:
 
 def decode_name(segment: str) -> str:
     """The name that `encode_name` was given."""
+    if not isinstance(segment, str):
+        raise InvalidKey(f"a segment is {shown(segment)}: give a text")
     if _ENCODED.fullmatch(segment):
         try:
             raw = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), segment).encode("latin-1")
@@ -62,14 +67,18 @@ def decode_name(segment: str) -> str:
 
 def check_key(key: str, limit: int = MAX_KEY_BYTES) -> str:
     """Give back `key` if a store may hold it; otherwise say what is wrong with it."""
+    if not isinstance(key, str):
+        raise InvalidKey(f"a key is {shown(key)}: give a text")
     if is_key(key, limit):
         return key
-    shown = f"key {(key if len(key) <= 80 else key[:80] + '…')!r}" if key else "key"
-    raise InvalidKey(f"{shown} {flaw(key, limit)}")
+    named = f"key {(key if len(key) <= 80 else key[:80] + '…')!r}" if key else "key"
+    raise InvalidKey(f"{named} {flaw(key, limit)}")
 
 
 def check_prefix(prefix: str, limit: int = MAX_KEY_BYTES) -> str:
     """Give back `prefix` if it names a folder of keys: empty for all of them, or ending in `/`."""
+    if not isinstance(prefix, str):
+        raise InvalidKey(f"a prefix is {shown(prefix)}: give a text")
     if not prefix:
         return prefix
     if not prefix.endswith("/"):

@@ -13,6 +13,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.errors import NotFound, StoreError
+from tenure.store.given import check_instance
 from tenure.store.outcome import Entry, NotModified, Outcome, Stored, Version, name_of
 from tenure.store.protocol import Store, StoreInfo
 from tenure.store.providers import DELETES_PER_REQUEST, FREE, KEYS_PER_LISTING, PRICES, Prices
@@ -38,6 +39,8 @@ class Metered:
     """Counts on any thread: a coordinator uses the store on one of its own. `usage` may be asked on any other."""
 
     def __init__(self, inner: Store, prices: Prices | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        if prices is not None:
+            check_instance("prices", prices, Prices)
         self._inner = inner
         self._clock = clock
         self._began = clock.read()

@@ -12,6 +12,7 @@ from tenure.entropy import NewId, new_id
 from tenure.errors import ConfigError, StoreError, StoreUnfit
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.mounts import MOUNT_TABLE, filesystem_of, is_network
+from tenure.store.given import check_choice
 from tenure.store.learned import Learned
 from tenure.store.memory import Contents, MemoryStore
 from tenure.store.protocol import Access, Store
@@ -81,6 +82,7 @@ def open_store(
     """
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not _MIN_TIMEOUT <= timeout <= _MAX_TIMEOUT:
         raise ConfigError(f"timeout is {timeout!r:.80}: give seconds between {_MIN_TIMEOUT} and {_MAX_TIMEOUT:g}")
+    check_choice("access", access, Access)
     return Opening(parse_url(url), access, timeout, clock, draw_id)
 
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
+from tenure.store.given import check_number
+
+_MOST_USD = 1e6
+
 
 class Prices(msgspec.Struct, frozen=True):
     """USD per 1,000 requests."""
@@ -16,6 +20,10 @@ class Prices(msgspec.Struct, frozen=True):
     read: float
     list: float
     delete: float
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            check_number(name, getattr(self, name), least=0.0, most=_MOST_USD)
 
     def of(self, verb: str) -> float:
         """USD for one request."""

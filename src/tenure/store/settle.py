@@ -27,6 +27,7 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
 from tenure.errors import NotFound, StoreError, StoreUnavailable
+from tenure.store.given import check_asked, check_choice, check_count, check_function, check_instance, check_number
 from tenure.store.outcome import Applied, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.protocol import Store
 
@@ -35,6 +36,10 @@ WriteIds = Callable[[bytes], Collection[str]]
 
 Compose = Callable[[str], bytes]
 """The body to write, carrying the write id that it is given."""
+
+
+_MOST_TRIES = 1000
+_LONGEST_PAUSE = 3600.0
 
 
 class Remembers(enum.Enum):
@@ -94,6 +99,8 @@ async def commit(
 
     Nothing is begun once `within` seconds have passed; a request that is under way then ends by its own timeout.
     """
+    _check(attempt, write_ids, remembers, tries, within)
+    check_function("compose", compose, "a write id, which gives the body")
     started = clock.read()
     outcome = await _send(store, attempt, compose, draw_id)
     if isinstance(outcome, Applied):
@@ -129,6 +136,10 @@ async def settle(
     Gives `Unknown` only if the store could not be read, the record does not remember enough, (without `resend`) the
     write is still pending, or `within` seconds have passed. Every id that was used is added to `attempt.ids`.
     """
+    _check(attempt, write_ids, remembers, tries, within)
+    check_number("pause", pause, least=0.0, most=_LONGEST_PAUSE)
+    if resend is not None:
+        check_function("resend", resend, "a write id, which gives the body")
     started = clock.read()
 
     def is_over() -> bool:
@@ -154,6 +165,15 @@ async def settle(
     if resend is not None and not is_over():
         verdict, _ = await _read_back(store, attempt, write_ids, remembers)  # what the last copy did
     return verdict
+
+
+def _check(attempt: Attempt, write_ids: WriteIds, remembers: Remembers, tries: int, within: float | None) -> None:
+    check_instance("attempt", attempt, Attempt)
+    check_function("write_ids", write_ids, "a body, which gives the ids in it")
+    check_choice("remembers", remembers, Remembers)
+    check_count("tries", tries, least=0, most=_MOST_TRIES)
+    if within is not None:
+        check_asked("within", within)
 
 
 async def _send(store: Store, attempt: Attempt, compose: Compose, draw_id: NewId) -> Outcome:

@@ -21,6 +21,8 @@ from typing import Any
 
 from tenure.store.url import HIDDEN, is_secret_name, redact
 
+__all__ = ["LOGGERS", "JsonFormatter"]
+
 MAX_TEXT = 16_000
 """Characters of a message, of an error, and of a field."""
 MAX_FIELDS = 50

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from tenure.coordinator.given import check_count, shown
 from tenure.errors import ConfigError
 from tenure.telemetry.catalogue import CATALOGUE, Buckets, Family, Kind
 from tenure.telemetry.limits import MAX_VALUES
@@ -37,9 +38,12 @@ except ModuleNotFoundError as error:
         "tenure.telemetry.prometheus needs prometheus-client: pip install 'tenure[prometheus]'", name=error.name
     ) from None
 
+__all__ = ["MetricsServer", "TenureCollector", "metrics_app", "registry_of", "serve"]
+
 AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 _LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
+_HOST = re.compile(r"[A-Za-z0-9._\-:%]{1,255}")
 MAX_LABELS = 16
 
 
@@ -107,6 +111,8 @@ class TenureCollector(Collector):
 def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Refuses what cannot be a label, or is one of ours."""
     ours = {label for family in CATALOGUE for label in family.labels} | {"le"}
+    if not isinstance(labels, Mapping):
+        raise ConfigError(f"labels are {shown(labels)}: give names and their texts, such as {{'service': 'mailer'}}")
     if len(labels) > MAX_LABELS:
         raise ConfigError(f"labels are {len(labels)}: give at most {MAX_LABELS}")
     for name, value in labels.items():
@@ -163,8 +169,11 @@ def serve(database: object, port: int = 9464, host: str = "127.0.0.1", **options
     Only this machine may ask, unless another `host` is given: whoever reaches the port sees the names of queues and
     what the store costs, and needs no password.
     """
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
-        raise ConfigError(f"port is {port!r}: give a whole number from 0 to 65535")
+    check_count("port", port, least=0, most=65535)
+    if not isinstance(host, str) or not _HOST.fullmatch(host):
+        raise ConfigError(
+            f"host is {shown(host)}: give a name or an address of this machine, such as '0.0.0.0' for all"
+        )
     return MetricsServer(*start_http_server(port, addr=host, registry=registry_of(database, **options)))
 
 

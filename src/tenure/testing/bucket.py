@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from tenure.errors import NotFound, ServerError, StoreError, StoreUnavailable
+from tenure.store.given import check_flag, check_instance, check_number
 from tenure.store.guard import check_body, check_conditional_delete, check_size
 from tenure.store.keys import check_after, check_key, check_prefix
 from tenure.store.outcome import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
@@ -37,6 +38,7 @@ __all__ = ["OUTSIDE", "Conditions", "Network", "SimulatedBucket", "SimulatedStor
 OUTSIDE = "outside"
 """The host of changes that the scenario made itself."""
 
+_LONGEST_OFFSET = 10 * 365 * 86_400.0
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAGE = 1000
 _MOST_KNOWN = 10_000
@@ -74,6 +76,8 @@ class SimulatedBucket:
     """What is stored. Versions count up and are never used twice."""
 
     def __init__(self, world: World, *, clock_offset: float = 0.0) -> None:
+        check_instance("world", world, World)
+        check_number("clock_offset", clock_offset, least=-_LONGEST_OFFSET, most=_LONGEST_OFFSET)
         self.versions = 0
         """How many there have been."""
         self.clock_offset = clock_offset
@@ -212,6 +216,10 @@ class SimulatedStore:
     def __init__(
         self, bucket: SimulatedBucket, host: Host, network: Network, *, conditional_delete: bool = True
     ) -> None:
+        check_instance("bucket", bucket, SimulatedBucket)
+        check_instance("host", host, Host)
+        check_instance("network", network, Network)
+        check_flag("conditional_delete", conditional_delete)
         self.info = StoreInfo(provider="memory", url="memory://simulated", conditional_delete=conditional_delete)
         self._bucket = bucket
         self._host = host

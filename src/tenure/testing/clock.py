@@ -7,8 +7,11 @@ import heapq
 import itertools
 
 from tenure.clock import Reading
+from tenure.errors import ConfigError
+from tenure.store.given import check_number
 
 _NS = 1_000_000_000
+_FASTEST = 1000.0
 _EPOCH_NS = 1_700_000_000 * _NS  # any moment will do; tests that print it should look like a date
 
 
@@ -20,8 +23,10 @@ class SimulatedClock:
     """
 
     def __init__(self, *, rate: float = 1.0, slew: float = 0.0) -> None:
+        check_number("rate", rate, least=-_FASTEST, most=_FASTEST)
+        check_number("slew", slew, least=-_FASTEST, most=_FASTEST)
         if rate <= 0 or rate + slew <= 0:
-            raise ValueError(f"rate is {rate} and slew {slew}: a clock that does not move forward cannot be simulated")
+            raise ConfigError(f"rate is {rate} and slew {slew}: a clock that does not move forward cannot be simulated")
         self.rate = rate
         self.slew = slew
         self._true_ns = 0

@@ -10,10 +10,13 @@ import msgspec
 
 from tenure.entropy import Random
 from tenure.errors import ConfigError
+from tenure.store.given import check_instance, check_number, shown
 from tenure.testing.host import Host
 from tenure.testing.world import World
 
 _FAULTS = ("lost_request", "lost_reply", "late_landing", "repeated", "slow_request", "slow_reply", "server_error")
+
+_LONGEST = 10 * 365 * 86_400.0
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -46,12 +49,16 @@ class Conditions(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         shares = [getattr(self, name) for name in _FAULTS]
         for name, share in zip(_FAULTS, shares, strict=True):
-            if not 0.0 <= share <= 1.0:
-                raise ConfigError(f"{name} is {share}: a share of requests lies between 0 and 1")
+            check_number(name, share, least=0.0, most=1.0)
+        for name in ("timeout", "slow_seconds", "late_seconds"):
+            check_number(name, getattr(self, name), least=0.0, most=_LONGEST)
         if sum(shares) > 1.0 + 1e-9:
             raise ConfigError(f"the shares of {', '.join(_FAULTS)} together are over 1")
-        if not 0.0 <= self.latency[0] <= self.latency[1]:
-            raise ConfigError(f"latency is {self.latency}: give least and most seconds")
+        if not isinstance(self.latency, tuple | list) or len(self.latency) != 2:
+            raise ConfigError(f"latency is {shown(self.latency)}: give least and most seconds")
+        least, most = (check_number("latency", each, least=0.0, most=_LONGEST) for each in self.latency)
+        if least > most:
+            raise ConfigError(f"latency is {shown(self.latency)}: give least and most seconds")
 
 
 class Link:
@@ -87,6 +94,9 @@ class Network:
     """Between the hosts and the bucket. Everything about it may be changed while the simulation runs."""
 
     def __init__(self, world: World, conditions: Conditions | None = None) -> None:
+        check_instance("world", world, World)
+        if conditions is not None:
+            check_instance("conditions", conditions, Conditions)
         self.hits: Counter[str] = Counter()
         """How often each fault happened (by its name in `Conditions`), and what callers were told.
 

@@ -27,6 +27,8 @@ from types import TracebackType
 from typing import Any
 
 from tenure.entropy import Random
+from tenure.errors import ConfigError
+from tenure.store.given import shown
 from tenure.testing.host import Host
 from tenure.testing.loop import Callback, Timer
 from tenure.testing.machine import Machine
@@ -41,6 +43,8 @@ class World:
     """True time and its one queue of what happens when."""
 
     def __init__(self, seed: int) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ConfigError(f"seed is {shown(seed)}: give a whole number")
         self.seed = seed
         self.random = Random(seed)
         """For the scenario. The network draws from a stream of its own, so that neither disturbs the other."""

@@ -57,6 +57,8 @@ class Annals:
         """Since when nothing could be filed ..."""
         self._is_told = False
         """... and whether somebody was told."""
+        self._told: set[str] = set()
+        """What is wrong with pages, since all went well last."""
 
     def entry_written(self) -> None:
         machine = self._clerk.machine
@@ -76,10 +78,11 @@ class Annals:
             try:
                 await self._file()
                 self._failing, self._is_told = None, False
+                self._told.clear()
             except StoreError as error:
                 self._failed(error)
             except TenureError as error:
-                _log.warning("pages of history cannot be put together: %s", error)
+                self._damaged(error)
             await either(self._wake, LOOK)
 
     def _failed(self, error: StoreError) -> None:
@@ -95,6 +98,13 @@ class Annals:
             failed,
             error,
         )
+
+    def _damaged(self, error: TenureError) -> None:
+        """Told once for each: somebody has to put it back, and until then it is met at every look."""
+        text = str(error)
+        level = logging.DEBUG if text in self._told else logging.WARNING
+        self._told.add(text)
+        _log.log(level, "pages of history cannot be put together: %s", error)
 
     async def _clear_away(self) -> None:
         """What former leaders wrote and did not come to name."""

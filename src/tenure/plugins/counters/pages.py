@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.election.records import told
 from tenure.entropy import NewId
 from tenure.errors import LedgerDamaged
 from tenure.plugins.counters.calendar import DAY_MS, HOUR_MS
@@ -110,7 +111,7 @@ class PageBook:
             if chunk.first <= id <= chunk.last:
                 for each, cells in await self._read(chunk):
                     if each == id:
-                        return {field: cell_from(counters[field], row) for field, row in cells.items()}
+                        return _cells(chunk.key, cells, counters)
         return {}
 
     async def rows(self, page: Page) -> AsyncIterator[Row]:
@@ -145,12 +146,11 @@ class PageBook:
             if not heap or heap[0][0] != id:
                 yield id, cells
                 continue
-            whole = {field: cell_from(counters[field], row) for field, row in cells.items()}
+            whole = _cells(_named(pages[index]), cells, counters)
             while heap and heap[0][0] == id:  # those of later pages come later: their index is higher
                 _, index, more = heapq.heappop(heap)
                 await advance(index)
-                for field, row in more.items():
-                    cell = cell_from(counters[field], row)
+                for field, cell in _cells(_named(pages[index]), more, counters).items():
                     if field in whole:
                         whole[field].followed_by(counters[field], cell)
                     else:
@@ -190,7 +190,28 @@ class PageBook:
         assert isinstance(stored, Stored)
         if sha256(stored.body).hexdigest() != chunk.sha256:
             raise LedgerDamaged(f"{chunk.key} is not what was written: put it back from a backup")
-        return _body.decode(stored.body).rows
+        return read_page(chunk.key, stored.body)
+
+
+def read_page(key: str, body: bytes) -> list[Row]:
+    """The rows of a part of a page. Raises `LedgerDamaged`: a checksum in the log says who wrote it, and not what."""
+    try:
+        return _body.decode(body).rows
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LedgerDamaged(f"{key} is no page of history ({told(error)}): put it back from a backup") from None
+
+
+def _cells(where: str, rows: dict[str, list[Any]], counters: dict[str, Counter]) -> dict[str, Cell]:
+    try:
+        return {field: cell_from(counters[field], row) for field, row in rows.items()}
+    except KeyError as unknown:
+        raise LedgerDamaged(f"{where} has a field {unknown.args[0]!r:.80} that is not counted here") from None
+    except ValueError as error:
+        raise LedgerDamaged(f"{where} has what is no count ({error}): put it back from a backup") from None
+
+
+def _named(page: Page) -> str:
+    return page.chunks[0].key if page.chunks else f"page {page.number} of history"
 
 
 def sorted_rows(rows: Rows) -> list[Row]:

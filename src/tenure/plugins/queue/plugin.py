@@ -360,17 +360,12 @@ class S3QueuePlugin(LedgerPlugin):
             try:
                 stored = await store.get(_result_key(message_id))
                 assert isinstance(stored, Stored)
-                if (version := _newer_result(stored.body)) is not None:
-                    raise SchemaTooNew(
-                        f"the result of {message_id!r} was written by a newer tenure (schemaVersion {version}): update "
-                        "this process"
-                    )
-                return msgspec.json.decode(stored.body)
+                return decode_result(message_id, stored.body)
             except NotFound:
                 if host.clock.read().leader_elapsed(began) >= timeout:
                     raise TimeoutError(f"there is no result of {message_id!r} after {timeout:g} s") from None
-            except (BodyTooLarge, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise Damaged(f"what is kept as the result of {message_id!r} is none: {str(error)[:300]}") from None
+            except BodyTooLarge as error:
+                raise _no_result(message_id, error) from None
             await host.clock.sleep(pause)
             pause = min(1.0, pause * 1.5)
 
@@ -576,3 +571,19 @@ def _count(field: str, value: int, low: int, high: int) -> int:
 def _complain(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("the worker of a queue did not start", exc_info=error)
+
+
+def decode_result(message_id: str, body: bytes) -> Any:
+    """Raises `Damaged`, and `SchemaTooNew`."""
+    if (version := _newer_result(body)) is not None:
+        raise SchemaTooNew(
+            f"the result of {message_id!r} was written by a newer tenure (schemaVersion {version}): update this process"
+        )
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _no_result(message_id, error) from None
+
+
+def _no_result(message_id: str, error: Exception) -> Damaged:
+    return Damaged(f"what is kept as the result of {message_id!r} is none: {str(error)[:300]}")

@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 
+from tenure.election.records import told
 from tenure.errors import ConfigError, Damaged
 from tenure.plugins.scheduler.schedule import (
     LONGEST_PERIOD_MS,
@@ -292,7 +293,7 @@ def decode_job(data: bytes | msgspec.Raw) -> Job:
     try:
         return check_job(_DECODER.decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigError) as error:
-        raise DamagedJob(f"a job cannot be followed: {error}") from None
+        raise DamagedJob(f"a job cannot be followed: {told(error)}") from None
 
 
 _DECODER = msgspec.json.Decoder(Job)

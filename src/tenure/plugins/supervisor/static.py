@@ -131,13 +131,11 @@ class StaticPost:
     async def _name_of(self, key: str) -> str:
         try:
             stored = await self._store.get(key)
-            assert isinstance(stored, Stored)
-            found = msgspec.json.decode(stored.body[:_MAX_BYTES], type=StaticNode)
-            if found.schema_version <= SCHEMA_VERSION:
-                return found.node
-        except (StoreError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            pass  # that it lives is known; what it is called need not be
-        return key.removeprefix(_NODES)
+        except StoreError:
+            return key.removeprefix(_NODES)  # that it lives is known; what it is called need not be
+        assert isinstance(stored, Stored)
+        found = decode_node(stored.body)
+        return found.node if found is not None else key.removeprefix(_NODES)
 
     async def _starts(self) -> tuple[Starts, Version | None]:
         try:
@@ -145,14 +143,27 @@ class StaticPost:
         except NotFound:
             return Starts(0), None
         assert isinstance(stored, Stored)
-        _refuse_a_newer_one(stored.body)
-        try:
-            found = msgspec.json.decode(stored.body[:_MAX_BYTES], type=Starts)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise StoreError(
-                f"{_COUNTER} cannot be read: tokens would not be sure to rise; look at it, or remove it"
-            ) from None
-        return found, stored.version
+        return decode_starts(stored.body), stored.version
+
+
+def decode_node(body: bytes) -> StaticNode | None:
+    """`None`: it is no record of a node, or a newer tenure's."""
+    try:
+        found = msgspec.json.decode(body[:_MAX_BYTES], type=StaticNode)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if found.schema_version <= SCHEMA_VERSION else None
+
+
+def decode_starts(body: bytes) -> Starts:
+    """Raises `StoreError`."""
+    _refuse_a_newer_one(body)
+    try:
+        return msgspec.json.decode(body[:_MAX_BYTES], type=Starts)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise StoreError(
+            f"{_COUNTER} cannot be read: tokens would not be sure to rise; look at it, or remove it"
+        ) from None
 
 
 class _Version(msgspec.Struct, rename="camel"):

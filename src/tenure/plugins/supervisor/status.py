@@ -11,7 +11,7 @@ import msgspec
 from tenure.clock import Clock
 from tenure.coordinator.fenced import Fence, FencedWriter, read
 from tenure.coordinator.layout import check_name
-from tenure.election.records import SCHEMA_VERSION, newer, time_of_day
+from tenure.election.records import SCHEMA_VERSION, newer, time_of_day, told
 from tenure.entropy import NewId
 from tenure.errors import CoordinationError, SchemaTooNew, StoreError
 from tenure.plugins.supervisor.child import MAX_NAME, ChildStatus
@@ -53,13 +53,19 @@ async def read_board(store: Store, name: str) -> tuple[str, SupervisorStatus] | 
     value = await read(Prefixed(store, folder_of(name)), _KEY)
     if value is None or value.body is None:
         return None
-    if (why := _too_new(value.body)) is not None:
+    status = decode_status(name, value.body)
+    return (value.namespace, status) if status is not None else None
+
+
+def decode_status(name: str, body: bytes) -> SupervisorStatus | None:
+    """`None`: it cannot be read, which is told of."""
+    if (why := _too_new(body)) is not None:
         _log.warning("the status of supervisor %r cannot be read: %s", name, why)
         return None
     try:
-        return value.namespace, msgspec.json.decode(value.body, type=SupervisorStatus)
+        return msgspec.json.decode(body, type=SupervisorStatus)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        _log.warning("the status of supervisor %r cannot be read: %s", name, str(error)[:200])
+        _log.warning("the status of supervisor %r cannot be read: %s", name, told(error))
         return None
 
 

@@ -93,13 +93,21 @@ async def failed_callbacks(store: Store, limit: int) -> list[FailedCallback]:
                 break
             try:
                 stored = await store.get(row.key)
-                assert isinstance(stored, Stored)
-                if newer(stored.body) is not None:
-                    too_new += 1
-                    continue
-                found.append(msgspec.json.decode(stored.body, type=FailedCallback))
-            except (NotFound, BodyTooLarge, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except (NotFound, BodyTooLarge):
                 continue
+            assert isinstance(stored, Stored)
+            if newer(stored.body) is not None:
+                too_new += 1
+            elif (failed := decode_failed(stored.body)) is not None:
+                found.append(failed)
     if too_new:
         _log.warning("%s failed callbacks are on record by a newer tenure: update this process to see them", too_new)
     return found
+
+
+def decode_failed(body: bytes) -> FailedCallback | None:
+    """`None`: it is no such record."""
+    try:
+        return msgspec.json.decode(body, type=FailedCallback)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

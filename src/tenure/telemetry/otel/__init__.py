@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from tenure._version import __version__
+from tenure.coordinator.given import shown
 from tenure.errors import ConfigError
 from tenure.telemetry.limits import MAX_VALUES
 from tenure.telemetry.sampling import Sampler
@@ -62,6 +63,17 @@ class Instrumentation:
         self.close()
 
 
+def _checked(attributes: Mapping[str, str]) -> dict[str, str]:
+    is_right = isinstance(attributes, Mapping) and all(
+        isinstance(name, str) and name and isinstance(value, str) for name, value in attributes.items()
+    )
+    if not is_right:
+        raise ConfigError(
+            f"attributes are {shown(attributes)}: give names and their texts, such as {{'service.name': 'mailer'}}"
+        )
+    return dict(attributes)
+
+
 def instrument(
     database: object,
     meter_provider: metrics.MeterProvider | None = None,
@@ -77,9 +89,16 @@ def instrument(
     databases, they tell them apart. `max_values`: as of `TenureCollector`.
     """
     if not isinstance(store_spans, StoreSpans):
-        raise ConfigError(f"store_spans is {store_spans!r}: give StoreSpans.ALL, INSIDE or NONE")
+        raise ConfigError(f"store_spans is {shown(store_spans)}: give StoreSpans.ALL, INSIDE or NONE")
+    if meter_provider is not None and not callable(getattr(meter_provider, "get_meter", None)):
+        raise ConfigError(f"meter_provider is {shown(meter_provider)}: give a MeterProvider of OpenTelemetry, or None")
+    if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
+        raise ConfigError(
+            f"tracer_provider is {shown(tracer_provider)}: give a TracerProvider of OpenTelemetry, or None"
+        )
+    given = _checked(attributes if attributes is not None else {})
     sampler = Sampler(database, max_values=max_values)
     spans = Spans(trace.get_tracer(SCOPE, __version__, tracer_provider), sampler.database, store_spans)
     sampler.database.trace(spans)
     meter = metrics.get_meter(SCOPE, __version__, meter_provider)
-    return Instrumentation(Instruments(meter, sampler, dict(attributes or {})), spans)
+    return Instrumentation(Instruments(meter, sampler, given), spans)
