@@ -45,9 +45,9 @@ class Served:
         )
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
-        found = re.search(r"http://\S+/", self.said)
+        found = re.search(r" is shown on (http://\S+/) ", self.said)  # that of a store has addresses as well
         assert found is not None, self.process.communicate()
-        self.url = found[0]
+        self.url = found[1]
 
     def ask(self, path: str, data: bytes | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
         names = {name.replace("_", "-"): value for name, value in headers.items()}
