@@ -88,3 +88,10 @@ def test_what_comes_from_npm_is_there_by_version_and_hash() -> None:
     assert "npm ci " in (ROOT / "tools" / "install-servers").read_text()
     for module, name in ((azurite, "azurite"), (s3rver, "s3rver")):
         assert module.INSTALL.endswith(f" {name}@{named[name]}")
+
+
+def test_holes_are_looked_for_by_one_version_which_says_so_if_it_cannot() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^PIP_AUDIT := \d+\.\d+\.\d+$", makefile, re.MULTILINE)
+    assert "pip-audit==$(PIP_AUDIT)" in makefile
+    assert "bin/pip-audit --strict " in makefile
