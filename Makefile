@@ -128,12 +128,15 @@ bench-profile: venv ## Measure where the time goes, and what it was before (ARGS
 bench-scheduler: venv ## Measure the scheduler with 10,000 jobs, beside APScheduler (ARGS="--quick": a first look)
 	$(BIN)/python -m bench.scheduler $(ARGS)
 
-# The tool has an environment of its own: what it needs is not what is looked at.
+# The tool has an environment of its own, one for each version: what it needs is not what is looked at. Without --strict
+# it says that there are no holes also where the database knows none of the packages, or cannot be asked.
+PIP_AUDIT := 2.10.1
+AUDIT := .build/pip-audit-$(PIP_AUDIT)
 .PHONY: audit
 audit: venv ## Ask for known holes in everything that is installed here (pip-audit; needs the network)
-	test -x .build/audit/bin/pip-audit || { $(PYTHON) -m venv .build/audit && .build/audit/bin/python -m pip install -q pip-audit; }
+	test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python -m pip install -q pip-audit==$(PIP_AUDIT); }
 	$(BIN)/python -m pip freeze --exclude-editable > .build/installed.txt
-	.build/audit/bin/pip-audit --disable-pip --no-deps -r .build/installed.txt
+	$(AUDIT)/bin/pip-audit --strict --disable-pip --no-deps -r .build/installed.txt
 
 clean: ## Remove everything that was generated or installed here
 	rm -rf $(VENV) .servers .bench .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .build dist build

@@ -46,6 +46,8 @@ class ProxiedRequest:
     """Decoded, with the query."""
     headers: dict[str, str]
     """Names in lower case."""
+    body: bytes
+    """Of a POST, which names its keys there. Those of others may be large, and are not kept."""
     status_given: int | None
     """What the client was told; None when it was told nothing."""
     status_landed: int | None
@@ -244,6 +246,9 @@ class FaultProxy:
     def _note(self, request: Request, fault: Fault | None, given: Response | None, landed: Response | None) -> None:
         headers = {name.lower(): value for name, value in request.headers}
         status_given, status_landed = given.status if given else None, landed.status if landed else None
-        entry = ProxiedRequest(request.method, unquote(request.target), headers, status_given, status_landed, fault)
+        body = request.body if request.method == "POST" else b""
+        entry = ProxiedRequest(
+            request.method, unquote(request.target), headers, body, status_given, status_landed, fault
+        )
         with self._lock:
             self._log.append(entry)

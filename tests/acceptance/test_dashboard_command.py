@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -20,8 +21,9 @@ from typing import Any
 
 import pytest
 
-from tenure.cli.dashboard import logging_to_stderr
+from tenure.cli.dashboard import listening, logging_to_stderr, serve
 from tenure.cli.main import run
+from tenure.dashboard.app import build
 from tests.acceptance.command import tenure
 from tests.acceptance.pages import PYTHON, ROOT, SHELL, blocks, commands
 from tests.acceptance.test_doctor import files_of
@@ -45,9 +47,9 @@ class Served:
         )
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
-        found = re.search(r"http://\S+/", self.said)
+        found = re.search(r" is shown on (http://\S+/) ", self.said)  # that of a store has addresses as well
         assert found is not None, self.process.communicate()
-        self.url = found[0]
+        self.url = found[1]
 
     def ask(self, path: str, data: bytes | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
         names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -138,6 +140,49 @@ def test_with_a_token_from_the_environment_or_a_file(tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.communicate()
+
+
+async def asked_once(port: int) -> str:
+    """The status that a new connection is answered with; it is closed again."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    status = (await reader.readline()).split()[1].decode()
+    await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return status
+
+
+async def test_no_more_connections_than_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that send nothing count as well. Who is there stays, and whoever comes next is told to go away."""
+    monkeypatch.setattr("tenure.cli.dashboard._MAX_CONNECTIONS", 4)
+    app, parts = build(tmp_path.as_uri(), "default", interval=1.0)
+    began = asyncio.Event()
+    with listening("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        serving = asyncio.ensure_future(serve(app, parts, listener, began.set))
+        opened: list[asyncio.StreamWriter] = []
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await began.wait()
+                watcher, watching = await asyncio.open_connection("127.0.0.1", port)
+                opened.append(watching)
+                watching.write(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert b" 200 " in await watcher.readline()
+                assert await asked_once(port) == "200"
+                opened += [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(2)]
+                assert await asked_once(port) == "503"
+                await watcher.readuntil(b"event: ")
+                for writer in opened[1:]:
+                    writer.close()
+                    await writer.wait_closed()
+                while await asked_once(port) != "200":
+                    await asyncio.sleep(0.05)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            for writer in opened:
+                writer.close()
 
 
 @pytest.mark.parametrize("debug", ["", "1"])

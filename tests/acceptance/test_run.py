@@ -173,6 +173,25 @@ def test_a_store_that_cannot_be_opened_is_125(tmp_path: Path) -> None:
     assert len(run.err.strip().splitlines()) == 1
 
 
+def tenure_with_trace(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "tenure", *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("asked", ["in the environment", "first", "last"])
+def test_whoever_asks_for_the_stack_trace_is_told_the_same(asked: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["run", (tmp_path / "file").as_uri(), "--json", "--", "true"]
+    if asked != "in the environment":
+        words.insert(0 if asked == "first" else 2, "--debug")
+    said = tenure_with_trace(*words, TENURE_DEBUG="1" if asked == "in the environment" else "")
+    assert said.returncode == 125
+    assert "Traceback" in said.stderr
+    told = json.loads(said.stderr.splitlines()[-1])
+    assert told["event"] == "failed"
+    assert "is not a directory" in told["message"]
+
+
 def test_the_url_may_come_from_the_environment(tmp_path: Path) -> None:
     place = {"TENURE_URL": (tmp_path / "store").as_uri(), "TENURE_NAMESPACE": "jobs"}
     run = tenure("run", "--lease", "3s", *sh("echo $TENURE_NAMESPACE; exit 4"), **place)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import os
 import subprocess
 import sys
 import threading
 import traceback
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +24,7 @@ import tenure.dashboard
 from lab.endpoint import S3Endpoint
 from tenure.store import Access, open_store
 from tenure.store.url import parse_url
+from tests.acceptance.test_dashboard_command import served
 
 SECRET = "pLaNtEd5ecret0123456789abcdefghijklmnopq"
 URL = f"s3://bucket/app?access_key_id=AKIAPLANTED&secret_access_key={SECRET}&session_token={SECRET}"
@@ -130,15 +134,29 @@ async def test_no_error_and_no_log_has_it(query: str, caplog: pytest.LogCaptureF
         assert SECRET not in text
 
 
-@pytest.mark.slow
-def test_doctor_status_and_dashboard_on_a_server_show_none(
-    ministack: S3Endpoint, url_of: Callable[[str], str], tmp_path: Path
-) -> None:
-    """The URL comes from the environment with its keys in it, and goes on to the processes that race."""
+@pytest.fixture
+def secret_url(ministack: S3Endpoint, url_of: Callable[[str], str]) -> str:
+    """Of a place on a server, with keys in it. The server does not look at them."""
     place = parse_url(url_of("ministack"))
     options = {**place.options, "secret_access_key": SECRET, "access_key_id": "AKIAPLANTED"}
-    url = f"s3://{place.bucket}/{place.prefix}?" + "&".join(f"{name}={value}" for name, value in options.items())
-    environment = {**os.environ, "TENURE_URL": url, "TENURE_DEBUG": "1"}
+    return f"s3://{place.bucket}/{place.prefix}?" + "&".join(f"{name}={value}" for name, value in options.items())
+
+
+def check_none(text: str, what: object = None) -> None:
+    for secret in (SECRET, "AKIAPLANTED"):
+        assert secret not in text, what
+
+
+async def everything_in(url: str) -> str:
+    async with open_store(url) as store:
+        keys = [entry.key async for entry in store.list()]
+        return "\n".join([*keys, *[repr((await store.get(key)).body) for key in keys]])
+
+
+@pytest.mark.slow
+def test_doctor_status_and_dashboard_on_a_server_show_none(secret_url: str, tmp_path: Path) -> None:
+    """The URL comes from the environment with its keys in it, and goes on to the processes that race."""
+    environment = {**os.environ, "TENURE_URL": secret_url, "TENURE_DEBUG": "1"}
     with process_lists() as lines:
         for words in (["doctor", "--rounds", "2", "--processes", "2"], ["status", "--no-wait"], ["queue", "list"]):
             done = subprocess.run(
@@ -150,7 +168,68 @@ def test_doctor_status_and_dashboard_on_a_server_show_none(
                 env=environment,
             )
             assert done.stdout + done.stderr
-            assert SECRET not in done.stdout + done.stderr, words
-            assert "AKIAPLANTED" not in done.stdout + done.stderr, words
+            check_none(done.stdout + done.stderr, words)
+        dashboard = {"TENURE_URL": secret_url, "TENURE_DEBUG": "1", "TENURE_DASHBOARD_TOKEN": SECRET}
+        with served("--port", "0", **dashboard) as server:
+            check_none(server.said)
+            assert "s3://" in json.dumps(server.ask("api/snapshot")[1]["meta"]["place"])
+            for path in ("", "api/snapshot", "api/workers", "api/session", "readyz", "metrics", "static/index.html"):
+                with urllib.request.urlopen(server.url + path, timeout=60) as answer:
+                    check_none(answer.read().decode() + str(answer.headers), path)
+            for name, body in (("step-down", b"{}"), ("queue-pause", b'{"queue": "emails"}')):
+                status, told = server.ask(f"api/actions/{name}", body, Authorization=f"Bearer {SECRET}")
+                assert status in (409, 422)
+                check_none(json.dumps(told), name)
+            code, errors = server.end()
+        assert code == 0
+        assert "asked for step-down" in errors
+        check_none(errors)
     assert any("contender" in line for line in lines), "the races were not seen"
-    assert SECRET not in "\n".join(lines)
+    assert any("tenure dashboard" in line for line in lines)
+    check_none("\n".join(lines))
+
+
+@pytest.mark.slow
+@pytest.mark.req("OP-2")
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="the process list is read from /proc")
+async def test_run_on_a_server_shows_none(secret_url: str, tmp_path: Path) -> None:
+    """The keys are in TENURE_URL. The program and a process that it leaves have them from there; the watchdogs and what
+    checks the machine's health run beside it."""
+    script = "sleep 3 & sh -c 'sleep 1'; echo $TENURE_URL > got; echo said by the program; exit 3"
+    words = ["run", "--lease", "3s", "--membership", "--json", "--health-cmd", "sleep 0.1", "--health-interval", "1s"]
+    with process_lists() as lines:
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "tenure", *words, "--", "sh", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+            env={**os.environ, "TENURE_URL": secret_url, "TENURE_DEBUG": "1"},
+        )
+    assert done.returncode == 3, done.stderr
+    assert (tmp_path / "got").read_text().strip() == secret_url, "the program was not given it"
+    assert "said by the program" in done.stdout
+    check_none(done.stdout + done.stderr)
+    for part in ("tenure run", "watchdog", "sleep 1", "sleep 0.1"):
+        assert any(part in line for line in lines), f"{part} was not seen: {sorted(lines)}"
+    check_none("\n".join(lines))
+    bucket = await everything_in(secret_url)
+    assert "state.json" in bucket
+    check_none(bucket)
+
+
+@pytest.mark.req("OP-2")
+def test_run_on_a_store_that_does_not_answer_shows_none(tmp_path: Path) -> None:
+    url = f"{URL}&region=eu-west-1&endpoint=http://127.0.0.1:1"
+    done = subprocess.run(
+        [sys.executable, "-m", "tenure", "run", "--", "true"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env={**os.environ, "TENURE_URL": url, "TENURE_DEBUG": "1"},
+    )
+    assert done.returncode == 125
+    assert "127.0.0.1:1" in done.stderr
+    check_none(done.stdout + done.stderr)

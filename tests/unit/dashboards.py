@@ -34,6 +34,7 @@ class Page(httpx.AsyncClient):
     """What a browser, or a script, sends."""
 
     dashboard: Dashboard
+    app: Any
 
     async def snapshot(self) -> dict[str, Any]:
         response = await self.get("/api/snapshot")
@@ -70,7 +71,7 @@ async def shown(
     async with dashboard.lifespan(app):
         transport = httpx.ASGITransport(app=outer, client=("127.0.0.1", 5))
         async with Page(transport=transport, base_url=base) as page:
-            page.dashboard = dashboard
+            page.dashboard, page.app = dashboard, outer
             yield page
 
 

@@ -5,6 +5,7 @@ The routes are walked, so that one that is new cannot be left out.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from starlette.routing import Mount, Route
+from starlette.types import Message
 
 from tenure.dashboard import app
 from tenure.dashboard.bounds import MAX_BODY_BYTES
@@ -60,10 +62,54 @@ def paths_of(routes: list[Any]) -> list[str]:
     return found
 
 
+class Leaving(httpx.AsyncBaseTransport):
+    """A client that leaves as soon as it was sent something of an answer that has no end, or even before."""
+
+    def __init__(self, app: Any, *, at_once: bool = False) -> None:
+        self.app = app
+        self.at_once = at_once
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": request.method,
+            "headers": [(name.lower(), value) for name, value in request.headers.raw],
+            "scheme": request.url.scheme,
+            "path": request.url.path,
+            "raw_path": request.url.raw_path.split(b"?")[0],
+            "query_string": request.url.query,
+            "server": (request.url.host, request.url.port),
+            "client": ("127.0.0.1", 5),
+            "root_path": "",
+        }
+        sent: list[Message] = []
+        asked, leaves = False, asyncio.Event()
+
+        async def receive() -> Message:
+            nonlocal asked
+            if not asked and not self.at_once:
+                asked = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+            if not self.at_once:
+                await leaves.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+            if message["type"] == "http.response.body":
+                leaves.set()
+
+        async with asyncio.timeout(30):
+            await self.app(scope, receive, send)
+        start, *parts = sent
+        body = b"".join(part.get("body", b"") for part in parts)
+        return httpx.Response(start["status"], headers=start["headers"], content=body, request=request)
+
+
 async def ask(page: Page, chance: random.Random, path: str) -> httpx.Response:
     method = chance.choice(METHODS)
-    if path == "/events" and method in ("GET", "HEAD"):
-        method = "POST"  # one that is answered does not end: see test_dashboard_stream.py
     name = chance.choice(("step-down", "queue-pause", "schedule-run", *TEXTS[1:]))
     path = path.replace("{name}", quote(name))
     if chance.random() < 0.3 and path.startswith("/static"):
@@ -72,6 +118,9 @@ async def ask(page: Page, chance: random.Random, path: str) -> httpx.Response:
     headers = {**(chance.choice(HEADERS) if chance.random() < 0.6 else {})}
     if chance.random() < 0.4 and "authorization" not in headers:
         headers["authorization"] = f"Bearer {TOKEN}"
+    if path == "/events" and method in ("GET", "HEAD"):
+        async with httpx.AsyncClient(transport=Leaving(page.app, at_once=chance.random() < 0.3)) as leaving:
+            return await leaving.request(method, f"{HERE}{path}", params=query, headers=headers)
     content = chance.choice(BODIES) if method in ("POST", "PUT", "PATCH", "BREW") else b""
     return await page.request(method, f"{HERE}{path}", params=query, headers=headers, content=content)
 
@@ -108,6 +157,7 @@ async def test_every_route_asked_for_anything(seed: int, monkeypatch: pytest.Mon
         for path in paths:
             for _ in range(20):
                 check(await ask(page, chance, path))
+                assert page.dashboard.collector.clients == 0, "somebody who has left is counted"
         assert [entry.key async for entry in store.list()] == [], "something was written"
 
 
@@ -116,3 +166,17 @@ async def test_a_path_that_is_none_of_ours() -> None:
         for text in TEXTS[1:]:
             check(await page.get(f"{HERE}/{quote(text)}"))
             check(await page.get(f"{HERE}//evil.example/{quote(text, safe='')}"))
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_page_that_leaves(method: str, at_once: bool) -> None:
+    """Whatever it asked with, nobody watches any more."""
+    async with shown(a_store(), token=TOKEN) as page:
+        leaving = httpx.AsyncClient(transport=Leaving(page.app, at_once=at_once))
+        for headers in ({}, *HEADERS):
+            response = await leaving.request(method, f"{HERE}/events", headers=headers)
+            check(response)
+            assert response.status_code in (200, 401), headers
+            assert page.dashboard.collector.clients == 0
+        await leaving.aclose()

@@ -202,6 +202,14 @@ async def test_no_more_pages_than_are_allowed() -> None:
         page.dashboard.collector.clients = 0
 
 
+async def test_who_asks_for_the_headers_alone_does_not_watch() -> None:
+    async with shown(a_store()) as page, asyncio.timeout(10):
+        response = await page.head("/events")
+        assert (response.status_code, response.content) == (200, b"")
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert page.dashboard.collector.clients == 0
+
+
 async def test_a_change_of_leader_is_pushed() -> None:
     scene = Scene()
     own = namespace_store(scene.store, "default")

@@ -1,7 +1,9 @@
-"""requirements-ci.txt: everything that is installed for development, each by version and hash, and no address in it."""
+"""requirements-ci.txt and tools/servers: everything that is installed for development, each by version and hash, and no
+address of where from."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from lab import azurite, s3rver
 from tools.lock import lines, own_title, title
 
 ROOT = Path(__file__).parents[2]
@@ -67,3 +70,28 @@ def test_a_line_is_name_version_and_hash() -> None:
         ]
     }
     assert lines(report) == [f"my-package==1.0 --hash=sha256:{'0' * 64}"]
+
+
+def test_what_comes_from_npm_is_there_by_version_and_hash() -> None:
+    folder = ROOT / "tools" / "servers"
+    named = json.loads((folder / "package.json").read_text())["dependencies"]
+    packages = json.loads((folder / "package-lock.json").read_text())["packages"]
+    assert packages.pop("")["dependencies"] == named
+    assert {f"node_modules/{name}" for name in named} <= packages.keys()
+    for name, version in named.items():
+        assert packages[f"node_modules/{name}"]["version"] == version, "it is a range"
+    unpinned = [
+        name for name, each in packages.items() if not re.fullmatch(r"sha512-[\w+/]{86}==", each.get("integrity", ""))
+    ]
+    assert unpinned == []
+    assert [name for name, each in packages.items() if "resolved" in each] == [], "it names a registry"
+    assert "npm ci " in (ROOT / "tools" / "install-servers").read_text()
+    for module, name in ((azurite, "azurite"), (s3rver, "s3rver")):
+        assert module.INSTALL.endswith(f" {name}@{named[name]}")
+
+
+def test_holes_are_looked_for_by_one_version_which_says_so_if_it_cannot() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^PIP_AUDIT := \d+\.\d+\.\d+$", makefile, re.MULTILINE)
+    assert "pip-audit==$(PIP_AUDIT)" in makefile
+    assert "bin/pip-audit --strict " in makefile

@@ -10,7 +10,6 @@ import io
 import logging
 import os
 import sys
-import traceback
 from difflib import get_close_matches
 from importlib import import_module
 from typing import NoReturn
@@ -18,16 +17,15 @@ from typing import NoReturn
 import click
 
 from tenure._version import __version__
-from tenure.cli import output, settings
+from tenure.cli import output, settings, trace
 from tenure.errors import ConfigError, TenureError
-from tenure.observe.printable import printable, printable_lines
+from tenure.observe.printable import printable
 from tenure.store.url import redact
 
 EXIT_UNCLEAR = 2
 EXIT_INTERRUPTED = 130
 _LONGEST_WORD = 300
 _MAX_SHOWN = 80
-_settings = {"debug": False}
 _quiet = logging.NullHandler()
 
 _EPILOG = """\b
@@ -160,7 +158,7 @@ def _read_settings(context: click.Context, config: str | None) -> None:
 
 
 def _set_debug(debug: bool) -> None:
-    _settings["debug"] = debug
+    trace.want(debug)
     logger = logging.getLogger("tenure")
     if debug:
         logger.removeHandler(_quiet)
@@ -170,7 +168,7 @@ def _set_debug(debug: bool) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command, print errors as one sentence, and give the exit code."""
-    _settings["debug"] = False
+    trace.want(False)
     output.begin()
     try:
         code = cli.main(arguments, prog_name="tenure", standalone_mode=False)
@@ -219,17 +217,11 @@ def _on_one_line(message: str) -> str:
 
 def _failed(sentence: str, code: int = EXIT_UNCLEAR, hint: str = "") -> int:
     """Say it in one sentence, with the stack trace only if it was asked for."""
-    if _settings["debug"]:
-        _show_trace()
+    trace.show()
     click.echo(printable(sentence), err=True)  # it may hold what somebody wrote to the bucket
     if hint:
         click.echo(hint, err=True)
     return code
-
-
-def _show_trace() -> None:
-    """What an exception says may come from the bucket, and from a store's answer with secrets in it."""
-    click.echo(printable_lines(redact(traceback.format_exc())), err=True, nl=False)
 
 
 def _open_what_is_closed() -> None:

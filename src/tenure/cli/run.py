@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tenure.cli import trace
 from tenure.cli.durations import between
 from tenure.cli.numbers import Whole
 from tenure.cli.place import placed
@@ -189,12 +190,12 @@ def run(
             health_within=health_timeout if health_timeout is not None else min(3.0, 0.6 * health_interval),
             has_terminal=any(os.isatty(stream) for stream in (0, 1, 2)),
         )
-        debug = bool(context.find_root().params.get("debug"))
-        session = RunSession(plan, url, namespace, config, tell=tell, systemd=systemd, show_health_output=debug)
+        session = RunSession(
+            plan, url, namespace, config, tell=tell, systemd=systemd, show_health_output=trace.is_wanted()
+        )
         return asyncio.run(session.run())
     except TenureError as error:
-        if context.find_root().params.get("debug"):
-            raise
+        trace.show()
         tell("failed", str(error), wrong=True)
         return EXIT_FAILED
 

@@ -51,7 +51,10 @@ class EventStream:
                         ],
                     }
                 )
-            await self._stream(send, gone, closing)
+            if scope.get("method") == "HEAD":
+                await _send(send, b"", more=False)  # it is sent nothing else, and would be counted until it leaves
+            else:
+                await self._stream(send, gone, closing)
         except (TimeoutError, OSError):
             pass  # it does not read, or has gone
         finally:
