@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -77,17 +77,20 @@ class Caller:
         async with self._places:  # before its time begins: who waits for a thread has not been called
             return await self._outcome(self._call_in_thread(expired))
 
-    async def _outcome(self, work: Awaitable[None]) -> str | None:
+    async def _outcome(self, work: Coroutine[Any, Any, None]) -> str | None:
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
         try:
             async with asyncio.timeout(self._timeout):
-                await work
+                # In a task of its own: whatever cancels the one that a callback is in does not concern this one.
+                return await asyncio.get_running_loop().create_task(_tried(work))
         except TimeoutError:
             return f"it took longer than {self._timeout:g} s, or raised a TimeoutError"
-        except NotCalled:
-            raise
-        except (Exception, SystemExit) as error:  # one who calls sys.exit() has failed, and ends nothing else
-            return text_of(error, MAX_ERROR_CHARACTERS)
-        return None
+        except asyncio.CancelledError as error:
+            if task.cancelling() > before:
+                raise
+            return text_of(error, MAX_ERROR_CHARACTERS)  # it waited for something that was cancelled
 
     async def _call(self, expired: Expired) -> None:
         result = self._callback(expired)
@@ -125,3 +128,13 @@ class Caller:
             raise RuntimeError(f"it raised {type(raised).__name__}") from raised
         if inspect.isawaitable(result):
             await result
+
+
+async def _tried(work: Coroutine[Any, Any, None]) -> str | None:
+    try:
+        await work
+    except (TimeoutError, NotCalled):
+        raise
+    except (Exception, SystemExit) as error:  # one who calls sys.exit() has failed, and ends nothing else
+        return text_of(error, MAX_ERROR_CHARACTERS)
+    return None
