@@ -28,6 +28,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Protocol
 
 from tenure.clock import Clock, Reading
+from tenure.coordinator.apart import apart
 from tenure.coordinator.cold_start import ColdStartPlan
 from tenure.coordinator.config import DAY, CoordinatorConfig, check_config, seconds
 from tenure.coordinator.events import (
@@ -400,7 +401,7 @@ class CoordinatorPlugin:
         try:
             result = call()
             if inspect.isawaitable(result):
-                await result
+                await apart(self._inside(result))
         except asyncio.CancelledError as error:
             if task is None or task.cancelling():
                 raise
@@ -409,6 +410,14 @@ class CoordinatorPlugin:
             raise
         except BaseException as error:
             self._failed(hook, error)
+        finally:
+            self._hook_tasks.discard(task)
+
+    async def _inside(self, work: Awaitable[None]) -> None:
+        task = asyncio.current_task()
+        self._hook_tasks.add(task)
+        try:
+            await work
         finally:
             self._hook_tasks.discard(task)
 
