@@ -7,14 +7,18 @@ called them had been told to end.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-async def apart(work: Awaitable[T]) -> T:
-    """Wait for it. A cancellation of whoever waits is passed on to it, and none of its own comes back."""
+async def apart(work: Awaitable[T], *, among: set[asyncio.Task[Any] | None] | None = None) -> T:
+    """Wait for it. A cancellation of whoever waits is passed on to it, and none of its own is left with them.
+
+    `among`: its task is one of these, for as long as it runs.
+    """
 
     async def run() -> tuple[T] | BaseException:
         try:
@@ -22,7 +26,15 @@ async def apart(work: Awaitable[T]) -> T:
         except (KeyboardInterrupt, SystemExit) as error:
             return error  # a task that ends by one of these stops its loop: that is for whoever waits
 
-    ended = await asyncio.get_running_loop().create_task(run())
+    task = asyncio.get_running_loop().create_task(run())
+    if among is not None:
+        among.add(task)
+        task.add_done_callback(among.discard)
+    try:
+        ended = await task
+    finally:
+        if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            work.close()  # cancelled before it began
     if isinstance(ended, BaseException):
         raise ended
     return ended[0]

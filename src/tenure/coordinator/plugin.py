@@ -401,7 +401,7 @@ class CoordinatorPlugin:
         try:
             result = call()
             if inspect.isawaitable(result):
-                await apart(self._inside(result))
+                await apart(result, among=self._hook_tasks)
         except asyncio.CancelledError as error:
             if task is None or task.cancelling():
                 raise
@@ -410,14 +410,6 @@ class CoordinatorPlugin:
             raise
         except BaseException as error:
             self._failed(hook, error)
-        finally:
-            self._hook_tasks.discard(task)
-
-    async def _inside(self, work: Awaitable[None]) -> None:
-        task = asyncio.current_task()
-        self._hook_tasks.add(task)
-        try:
-            await work
         finally:
             self._hook_tasks.discard(task)
 

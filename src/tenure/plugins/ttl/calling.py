@@ -6,12 +6,13 @@ import asyncio
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from tenure.coordinator.apart import apart
 from tenure.errors import TenureError
 from tenure.plugins.failure import text_of
 from tenure.plugins.queue.calling import is_async
@@ -77,20 +78,24 @@ class Caller:
         async with self._places:  # before its time begins: who waits for a thread has not been called
             return await self._outcome(self._call_in_thread(expired))
 
-    async def _outcome(self, work: Coroutine[Any, Any, None]) -> str | None:
+    async def _outcome(self, work: Awaitable[None]) -> str | None:
         task = asyncio.current_task()
         assert task is not None
         before = task.cancelling()
         try:
             async with asyncio.timeout(self._timeout):
-                # In a task of its own: whatever cancels the one that a callback is in does not concern this one.
-                return await asyncio.get_running_loop().create_task(_tried(work))
+                await apart(work)
         except TimeoutError:
             return f"it took longer than {self._timeout:g} s, or raised a TimeoutError"
+        except NotCalled:
+            raise
         except asyncio.CancelledError as error:
             if task.cancelling() > before:
                 raise
             return text_of(error, MAX_ERROR_CHARACTERS)  # it waited for something that was cancelled
+        except (Exception, SystemExit) as error:  # one who calls sys.exit() has failed, and ends nothing else
+            return text_of(error, MAX_ERROR_CHARACTERS)
+        return None
 
     async def _call(self, expired: Expired) -> None:
         result = self._callback(expired)
@@ -128,13 +133,3 @@ class Caller:
             raise RuntimeError(f"it raised {type(raised).__name__}") from raised
         if inspect.isawaitable(result):
             await result
-
-
-async def _tried(work: Coroutine[Any, Any, None]) -> str | None:
-    try:
-        await work
-    except (TimeoutError, NotCalled):
-        raise
-    except (Exception, SystemExit) as error:  # one who calls sys.exit() has failed, and ends nothing else
-        return text_of(error, MAX_ERROR_CHARACTERS)
-    return None
