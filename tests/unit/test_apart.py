@@ -12,13 +12,17 @@ from tenure.coordinator.apart import apart
 
 
 async def test_what_it_cancels_is_its_own_task() -> None:
-    async def cancels_itself() -> int:
+    async def times_out() -> int:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        return 7
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return 7
+        raise AssertionError
 
-    assert await apart(cancels_itself()) == 7
+    assert await apart(times_out()) == 7
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
