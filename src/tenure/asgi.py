@@ -29,6 +29,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, as
 from typing import Any, TypeAlias, cast
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.coordinator.apart import apart
 from tenure.coordinator.config import CoordinatorConfig, check_config
 from tenure.coordinator.layout import folder_of
 from tenure.coordinator.lead import Lead
@@ -136,7 +137,7 @@ async def _work(lead: Lead, work: Work, clock: Clock) -> None:
             result = work(lead)
             if not inspect.isawaitable(result):
                 raise ConfigError(f"{work!r} is no async function: what runs while leading must be one")
-            await result
+            await apart(result)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             if isinstance(error, asyncio.CancelledError) and _is_told_to_end():
                 raise

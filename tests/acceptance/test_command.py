@@ -75,6 +75,29 @@ def test_a_reader_that_leaves_is_no_error_worth_words(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_output_that_is_closed_is_no_failure_and_goes_into_no_file(closed: str, tmp_path: Path) -> None:
+    line = f"{sys.executable} -m tenure --version {closed}"
+    assert subprocess.run(["bash", "-c", line], check=False, capture_output=True, timeout=60).returncode == 0
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from importlib import import_module\n"
+        "command = import_module('tenure.cli.main')\n"
+        "def run(words):\n"
+        "    files = [open(f'opened-{number}', 'w') for number in range(5)]\n"
+        "    for stream in (sys.stdout, sys.stderr):\n"
+        "        print('words', file=stream, flush=True)\n"
+        "    return 0\n"
+        "command.run = run\n"
+        "command.main()\n"
+    )
+    line = f"{sys.executable} script.py {closed}"
+    done = subprocess.run(["bash", "-c", line], check=False, capture_output=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0
+    assert [path.read_text() for path in tmp_path.glob("opened-*")] == [""] * 5
+
+
 def test_a_reader_that_leaves_is_not_told_that_nobody_leads(tmp_path: Path) -> None:
     """1 would mean that. The lease is held, and only the words could not be written."""
     asyncio.run(plant(tmp_path.as_uri(), encode(DEAD)))

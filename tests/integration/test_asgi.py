@@ -139,7 +139,7 @@ def test_work_that_fails_is_called_again_and_ends_no_server(url: str, caplog: py
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("how", ["cancelled", "exit"])
+@pytest.mark.parametrize("how", ["cancelled", "exit", "times out", "ends by a timeout"])
 def test_work_that_ends_by_itself_in_an_odd_way_is_called_again(
     how: str, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -151,6 +151,16 @@ def test_work_that_ends_by_itself_in_an_odd_way_is_called_again(
             await asyncio.Event().wait()
         if how == "exit":
             sys.exit(3)
+        if how in ("times out", "ends by a timeout"):  # as in older libraries, which never take that back
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().call_later(0.01, task.cancel)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if how == "times out":
+                    raise TimeoutError from None
+                raise
         part = asyncio.create_task(asyncio.Event().wait())
         await asyncio.sleep(0)
         part.cancel()

@@ -118,6 +118,39 @@ def test_a_hook_that_waited_for_something_cancelled_has_failed_and_is_called_aga
         assert plugin.hook_failures >= 2
 
 
+@pytest.mark.req("CP-2")
+@pytest.mark.parametrize("keeps_it", [True, False])
+@pytest.mark.parametrize("hook", ["work", "become"])
+def test_a_hook_whose_timeout_cancels_its_task_is_called_again(hook: str, keeps_it: bool) -> None:
+    """As older libraries do, and never take it back."""
+    with Fleet() as fleet:
+        node = fleet.join("a")
+
+        async def times_out() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            fleet.world.call_at(fleet.world.now + 0.1, task.cancel)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if not keeps_it:
+                    raise
+
+        class TimesOut(Noting):
+            async def on_become_coordinator(self) -> None:
+                await super().on_become_coordinator()
+                if hook == "become":
+                    await times_out()
+
+        plugin = TimesOut()
+        plugin.work = times_out if hook == "work" else None
+        give(fleet, node, plugin)
+        fleet.until(lambda: plugin.said().count("work") == 3)
+        assert plugin.hook_failures == (0 if keeps_it else 1 if hook == "become" else 2)
+        node.done(plugin.stop())
+        assert plugin.said()[-1] == "stop"
+
+
 @pytest.mark.req("CP-7")
 def test_work_is_cancelled_and_hooks_told_before_another_may_lead() -> None:
     with Fleet() as fleet:

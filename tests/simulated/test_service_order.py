@@ -302,7 +302,7 @@ class TestHealth:
             assert fleet.epochs() == [1]
 
     @pytest.mark.req("EL-16")
-    @pytest.mark.parametrize("kind", ["raises", "hangs", "async"])
+    @pytest.mark.parametrize("kind", ["raises", "hangs", "async", "is cancelled by its own timeout"])
     def test_a_check_that_fails_or_never_ends_counts_as_no(self, kind: str) -> None:
         sick: list[bool] = []
 
@@ -310,6 +310,11 @@ class TestHealth:
             if sick and kind == "raises":
                 raise RuntimeError("no connection")
             if sick and kind == "hangs":
+                await node[0].host.clock.sleep(10_000)
+            if sick and kind == "is cancelled by its own timeout":
+                task = asyncio.current_task()
+                assert task is not None
+                fleet.world.call_at(fleet.world.now + 0.01, task.cancel)
                 await node[0].host.clock.sleep(10_000)
             return not sick
 

@@ -20,7 +20,7 @@ import pytest
 from tenure.errors import CredentialsNotFound, InvalidUrl, MissingExtra
 from tenure.store import open_store
 from tenure.store.cloud import credentials
-from tenure.store.cloud.credentials import METADATA, find
+from tenure.store.cloud.credentials import METADATA, Credentials, find
 from tenure.store.cloud.handles import connect
 from tenure.store.cloud.store import CloudStore
 from tenure.store.outcome import Applied, Unknown
@@ -399,6 +399,31 @@ async def test_a_variable_that_is_not_used_may_hold_anything() -> None:
     await find(parse_url("s3://b?access_key_id=a&secret_access_key=b"), {"AWS_SESSION_TOKEN": "x\r"})
     await find(parse_url("gs://b"), {"AWS_SESSION_TOKEN": "x\r"})
     await find(parse_url("gs://b"), {"GOOGLE_SERVICE_ACCOUNT_KEY": '{\n  "type": "service_account"\r\n}\n'})
+
+
+@pytest.mark.parametrize(
+    ("url", "variable"),
+    [
+        ("az://c?account_key=QUFB", "AZURE_STORAGE_SAS_TOKEN"),
+        ("az://c?sas_token=sv%3D1%26sig%3Dx", "AZURE_CLIENT_SECRET"),
+        ("gs://b?service_account=/k.json", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gs://b?bearer_token=t", "GOOGLE_BEARER_TOKEN"),
+    ],
+)
+async def test_a_variable_may_hold_anything_if_the_url_brings_its_own_key(url: str, variable: str) -> None:
+    assert await find(parse_url(url), {variable: "x\r"}) == Credentials("store URL")
+
+
+@pytest.mark.parametrize(
+    ("url", "variable"),
+    [
+        ("az://c?account_key=QUFB", "AZURE_STORAGE_TOKEN"),
+        ("gs://b?service_account=/k.json", "GOOGLE_BEARER_TOKEN"),
+    ],
+)
+async def test_but_one_that_obstore_prefers_may_not(url: str, variable: str) -> None:
+    with pytest.raises(CredentialsNotFound, match=f"{variable} holds a control character"):
+        await find(parse_url(url), {variable: "x\r"})
 
 
 @pytest.mark.parametrize(("scheme", "option"), [("s3", "access_key_id"), ("s3", "session_token"), ("az", "sas_token")])

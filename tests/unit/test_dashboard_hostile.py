@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from typing import Any
 
 import msgspec
 import pytest
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from tenure.coordinator.fenced import Header, join
 from tenure.coordinator.layout import METADATA, STATE, namespace_store, term_key, worker_key
 from tenure.coordinator.pulse import read_pulse
 from tenure.dashboard import collector, work
+from tenure.dashboard.app import build
 from tenure.dashboard.sections import shown as shown_text
+from tenure.dashboard.stream import EventStream
 from tenure.election.records import Term, Worker, encode
 from tenure.errors import RequestRefused
 from tenure.ledger import ledger_store
@@ -185,6 +190,59 @@ async def test_a_defect_is_answered_with_all_headers_and_told(
     assert "the secret" not in response.text
     assert "the secret of this process" in caplog.text
     assert set(sound.headers) <= set(response.headers)
+
+
+async def asked_of(method: str, path: str, *sent: Message) -> list[Message]:
+    """What the server is given to send, for a client that sends this and then nothing."""
+    app, dashboard = build(a_store(), token=TOKEN)
+    answered: list[Message] = []
+    messages = iter(sent)
+
+    async def receive() -> Message:
+        if (message := next(messages, None)) is None:
+            await asyncio.Event().wait()
+            raise AssertionError
+        return message
+
+    async def send(message: Message) -> None:
+        answered.append(message)
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"127.0.0.1:8321")],
+        "client": ("127.0.0.1", 5),
+        "server": ("127.0.0.1", 8321),
+    }
+    async with dashboard.lifespan(app):
+        await app(scope, receive, send)
+    return answered
+
+
+async def test_a_client_that_hangs_up_in_the_middle_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    part = {"type": "http.request", "body": b"{", "more_body": True}
+    answered = await asked_of("POST", "/api/sign-in", part, {"type": "http.disconnect"})
+    assert answered[0]["status"] == 400
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("error", "is_told"), [(KeyError("odd"), True), (ClientDisconnect(), False)])
+async def test_a_defect_in_the_middle_of_an_answer_is_told(
+    error: Exception, is_told: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr(EventStream, "_stream", breaks)
+    with pytest.raises(type(error)):
+        await asked_of("GET", "/events", {"type": "http.request", "body": b"", "more_body": False})
+    assert ("a defect of tenure: the answer to '/events' broke off" in caplog.text) == is_told
 
 
 @pytest.mark.parametrize("refused", [True, False])

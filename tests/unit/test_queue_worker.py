@@ -89,6 +89,120 @@ class TestHandlersThatMisbehave:
             release.set()
             rig.run(20.0)
 
+    @pytest.mark.req("SQ-3")
+    @pytest.mark.parametrize("is_batch", [False, True], ids=["one", "batch"])
+    @pytest.mark.parametrize("then", ["returns", "raises", "lets it out", "does not wait", "is done before"])
+    def test_a_timeout_that_is_never_taken_back_ends_no_runner(self, then: str, is_batch: bool) -> None:
+        """Those of older libraries cancel the task that they are in, and leave it at that."""
+        with Rig(max_attempts=1) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(given: Any) -> None:
+                rig.handled += [message.body for message in (given if is_batch else [given])]
+                task = asyncio.current_task()
+                assert task is not None
+                if then == "does not wait":
+                    task.cancel()
+                    return
+                rig.world.call_at(rig.world.now + 0.01, task.cancel)
+                if then == "is done before":
+                    return
+                try:
+                    await worker.host.clock.sleep(1.0)
+                except asyncio.CancelledError:
+                    if then == "raises":
+                        raise TimeoutError from None
+                    if then == "lets it out":
+                        raise
+
+            if is_batch:
+                worker = rig.work(None, batch_handler=handle, batch_size=2, concurrency=2)
+            else:
+                worker = rig.work(handle, concurrency=2)
+            rig.enqueue(1.0, client, 1, 2)
+            rig.enqueue(10.0, client, *range(3, 11))
+            rig.run(30.0)
+            assert sorted(rig.handled) == list(range(1, 11))
+            assert leader.machine.in_flight_count == 0
+            totals = leader.machine.totals
+            assert (totals.done, totals.died) == ((0, 10) if then in ("raises", "lets it out") else (10, 0))
+            assert not any(task.done() for task in worker.queue._tasks)
+
+    @pytest.mark.req("SQ-3")
+    @pytest.mark.parametrize("keeps_it", [False, True])
+    def test_one_that_takes_back_its_cancellation_is_stopped_all_the_same(self, keeps_it: bool) -> None:
+        with Rig() as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                try:
+                    await worker.host.clock.sleep(1e6)
+                except asyncio.CancelledError:
+                    if not keeps_it:
+                        raise
+                    task = asyncio.current_task()
+                    assert task is not None
+                    task.uncancel()
+
+            worker = rig.work(handle, concurrency=1)
+            rig.enqueue(1.0, client, "job")
+            rig.at(4.0, worker.host, lambda: worker.queue.stop(1.0))
+            rig.run(10.0)
+            assert all(task.done() for task in worker.queue._tasks)
+            assert leader.machine.in_flight_count == 0
+
+    @pytest.mark.req("SQ-3")
+    @pytest.mark.parametrize("is_batch", [False, True], ids=["one", "batch"])
+    def test_a_runner_that_ends_is_told_and_holds_nothing(
+        self, is_batch: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with Rig(visibility_timeout=5.0, max_attempts=2) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(given: Any) -> None:
+                for message in given if is_batch else [given]:
+                    if message.body == 0 and message.attempt == 1:
+                        raise GeneratorExit
+                    rig.handled.append(message.body)
+
+            if is_batch:
+                worker = rig.work(None, batch_handler=handle, batch_size=1, concurrency=2, auto_extend=True)
+            else:
+                worker = rig.work(handle, concurrency=2, auto_extend=True)
+            rig.enqueue(1.0, client, *range(10))
+            rig.run(60.0)
+            assert sorted(rig.handled) == list(range(10))
+            assert leader.machine.in_flight_count == 0
+            assert "a worker of a queue does not go on" in caplog.text
+            assert (len(worker.queue._running), worker.queue._ready_messages) == (0, 0)
+
+    @pytest.mark.req("SQ-3")
+    @pytest.mark.parametrize("keeps_it", [False, True])
+    def test_all_end_with_their_loop(self, keeps_it: bool, caplog: pytest.LogCaptureFixture) -> None:
+        """As `asyncio.run` ends those that nobody has stopped."""
+
+        async def use() -> None:
+            db = Database("memory://")
+            await db.connect()
+            queue = S3QueuePlugin("jobs", config=QUICK)
+            begun = asyncio.Event()
+
+            @queue.handler(concurrency=3)
+            async def handle(message: Message) -> None:
+                begun.set()
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    if not keeps_it:
+                        raise
+
+            await db.use_plugin(queue)
+            await queue.enqueue_many([1, 2])
+            await begun.wait()
+
+        asyncio.run(use())
+        assert "does not go on" not in caplog.text
+
     def test_a_store_that_refuses_at_once_is_not_asked_without_a_pause(self) -> None:
         with Rig() as rig:
             rig.lead()

@@ -256,6 +256,30 @@ class TestCleanup:
             stats = rig.done(writer, writer.ttl.stats)
             assert (stats.asked, stats.cleanups) == (0, 2)
 
+    def test_if_the_answer_is_there_before_the_request_is_confirmed(self) -> None:
+        with Rig(ttl=20.0) as rig:
+            leader, writer = rig.node("leader"), rig.node("writer")
+            leader.lead()
+            rig.done(writer, writer.ttl.run_cleanup)
+            sending = writer.ttl._sending()
+            submit = sending.submit
+
+            def late(*given: Any, **options: Any) -> asyncio.Future[Any]:
+                async def confirmed() -> Any:
+                    receipt = await submit(*given, **options)
+                    await writer.host.clock.sleep(15.0)
+                    return receipt
+
+                return asyncio.ensure_future(confirmed())
+
+            async def slowly(verb: str, key: str) -> None:
+                if verb == "list":
+                    await writer.host.clock.sleep(3.0)
+
+            sending.submit = late  # type: ignore[method-assign, assignment]
+            writer.store.before = slowly
+            assert rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=40.0), within=41.0).counts.expired == 0
+
     def test_without_patience_it_is_asked_for_all_the_same(self) -> None:
         with Rig(ttl=20.0) as rig:
             leader, writer = rig.node("leader"), rig.node("writer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 from collections.abc import Callable
@@ -712,6 +713,63 @@ class TestCallback:
             assert (failed.id, failed.attempts, failed.error) == ("x", 2, "SystemExit: 3")
             assert rig.alive() == []
             assert rig.entries == []
+
+    @pytest.mark.parametrize("how", ["waits for what is cancelled", "cancels itself", "keeps that to itself"])
+    def test_one_that_is_cancelled_by_itself_has_failed(self, how: str) -> None:
+        called: list[tuple[str, int]] = []
+
+        async def callback(expired: Expired) -> None:
+            called.append((expired.id, expired.attempt))
+            if how == "waits for what is cancelled":
+                other = asyncio.get_running_loop().create_future()
+                other.cancel()
+                await other
+            task = asyncio.current_task()
+            assert task is not None
+            rig.world.call_at(rig.world.now + 0.01, task.cancel)  # as timeouts of older libraries do
+            try:
+                await rig.world.hosts["leader"].clock.sleep(1.0)
+            except asyncio.CancelledError:
+                if how == "cancels itself":
+                    raise
+
+        with Rig(ttl=20.0, callback=callback, backoff=0.1, max_attempts=2, at_once=1) as rig:
+            _, writer = fleet(rig)
+            insert(writer, "x")
+            insert(writer, "y")
+            rig.wait(40.0)
+            assert rig.alive() == []
+            assert rig.entries == []
+            failed = rig.done(writer, writer.ttl.failed)
+            if how == "keeps that to itself":
+                assert failed == []
+                assert sorted(called) == [("x", 1), ("y", 1)]
+            else:
+                assert {(each.id, each.attempts, each.error) for each in failed} == {
+                    ("x", 2, "CancelledError: "),
+                    ("y", 2, "CancelledError: "),
+                }
+                assert sorted(called) == [("x", 1), ("x", 2), ("y", 1), ("y", 2)]
+
+    async def test_whoever_calls_may_be_cancelled(self) -> None:
+        begun, cancelled = asyncio.Event(), asyncio.Event()
+
+        async def callback(expired: Expired) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        now = datetime.fromtimestamp(0, UTC)
+        given = Expired(resource="r", id="x", data={}, version=1, expired_at=now, created_at="", token=1, attempt=1)
+        call = asyncio.ensure_future(Caller(callback, timeout=60.0, threads=1).call(given))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        assert cancelled.is_set()
 
     async def test_and_so_has_a_plain_one(self) -> None:
         def callback(expired: Expired) -> None:

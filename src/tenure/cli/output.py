@@ -17,6 +17,12 @@ _done: list[str] = []
 class _Named(io.FileIO):
     """What goes wrong with it names it, as an error of any other file does."""
 
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        super().__init__(stream.fileno(), "wb", closefd=False)
+        self._stream = (
+            stream  # it closes the descriptor when nobody knows it any more, and the next file has its number
+        )
+
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
@@ -30,7 +36,7 @@ def name_it() -> None:
     stream = sys.stdout
     if not isinstance(stream, io.TextIOWrapper):
         return
-    raw = _Named(stream.fileno(), "wb", closefd=False)
+    raw = _Named(stream)
     is_buffered = isinstance(stream.buffer, io.BufferedWriter)  # it is not with PYTHONUNBUFFERED
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(raw) if is_buffered else raw,

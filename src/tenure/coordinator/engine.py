@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from tenure.clock import Clock, Reading
+from tenure.coordinator.apart import apart
 from tenure.coordinator.breaker import CircuitBreaker
 from tenure.coordinator.cold_start import ColdStart, ColdStartPlan, Phase
 from tenure.coordinator.config import CoordinatorConfig
@@ -864,7 +865,7 @@ class Engine:
         while True:
             try:
                 async with asyncio.timeout(self._config.health_check_interval):
-                    answer = bool(await check())
+                    answer = bool(await apart(check()))
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():

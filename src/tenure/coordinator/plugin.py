@@ -28,6 +28,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Protocol
 
 from tenure.clock import Clock, Reading
+from tenure.coordinator.apart import apart
 from tenure.coordinator.cold_start import ColdStartPlan
 from tenure.coordinator.config import DAY, CoordinatorConfig, check_config, seconds
 from tenure.coordinator.events import (
@@ -400,7 +401,7 @@ class CoordinatorPlugin:
         try:
             result = call()
             if inspect.isawaitable(result):
-                await result
+                await apart(result, among=self._hook_tasks)
         except asyncio.CancelledError as error:
             if task is None or task.cancelling():
                 raise

@@ -13,7 +13,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -208,10 +208,13 @@ S = TypeVar("S", bound=msgspec.Struct)
 async def body_of(request: Request, kind: type[S]) -> S:
     """Raises if it is too large, or not what it should be. What was sent is not repeated: it may be a token."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY_BYTES:
-            raise Refused(413, f"the request has a body of more than {MAX_BODY_BYTES:,} bytes")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_BODY_BYTES:
+                raise Refused(413, f"the request has a body of more than {MAX_BODY_BYTES:,} bytes")
+    except ClientDisconnect:
+        raise Refused(400, "the request ended in the middle of its body") from None  # which nobody reads any more
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

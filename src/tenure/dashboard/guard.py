@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenure.dashboard.access import Access
@@ -68,8 +69,10 @@ class Guard:
             return
         try:
             await self._app(scope, receive, guarded)
-        except Exception:
+        except Exception as error:
             if has_begun:
+                if not isinstance(error, ClientDisconnect | OSError):  # as servers say that the reader has gone
+                    _log.exception("a defect of tenure: the answer to %r broke off", scope["path"][:200])
                 raise
             _log.exception("a defect of tenure: %r could not be answered", scope["path"][:200])
             # Here, since whatever stands before this would answer without the headers.

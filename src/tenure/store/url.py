@@ -63,8 +63,11 @@ _SECRET_PARAMETER = re.compile(
 )
 _SECRET_NAME = re.compile(rf"(?i)(?:.*[^a-z0-9])?(?:{_NAMES}|{_WORDS}|authorization|cookie)")
 _INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SECRET_ELEMENT = re.compile(r"(?i)<(AWSAccessKeyId|SignatureProvided|StringToSign\w*|CanonicalRequest\w*)>")
-_AUTHORIZATION = re.compile(r"(?i)(authorization\"?\s*[:=]\s*)[^\n]+")
+_SECRET_ELEMENT = re.compile(
+    r"(?i)<((?:AWS)?AccessKeyId|SecretAccessKey|SessionToken|SignatureProvided|StringToSign\w*|CanonicalRequest\w*)>"
+)
+# In headers as a list of pairs it is followed by a comma.
+_AUTHORIZATION = re.compile(rf"(?i)(authorization(?:{_CLOSED}\s*[:=]|\\{{0,3}}[\"'],)\s*)[^\n]+")
 _USER_INFO = re.compile(r"(?<=://)[^/@\s?#]+@")
 
 # Where a query begins that was mistyped, or quoted once too often.
@@ -243,10 +246,13 @@ def _looks_like_path(url: str) -> bool:
 
 
 def _without_user(url: str) -> str:
-    """A password may hold a `/`, so all before the last `@` is taken for one; without `://`, if it holds a `:`."""
+    """A password may hold a `/`, so all before the last `@` is taken for one; without `://`, if it holds a `:`. It may
+    stand before the scheme, too."""
     start, slashes, rest = url.partition("://") if "://" in url else ("", "", url)
+    if "@" in start:
+        start = f"{HIDDEN}@{start.rpartition('@')[2]}"
     user, at, place = rest.rpartition("@")
-    return redact(f"{start}{slashes}{HIDDEN}@{place}" if at and (slashes or ":" in user) else url)
+    return redact(f"{start}{slashes}{HIDDEN}@{place}" if at and (slashes or ":" in user) else start + slashes + rest)
 
 
 def _presentable(text: str) -> str:

@@ -59,6 +59,8 @@ _LOOK_AGAIN = 0.02
 _LATELY = 1.0
 """Seconds after something happened for which it looks often."""
 _TICKETS_REMEMBERED = 2000
+_NO_RUNNERS = 2
+"""The first of its tasks: those call no handler."""
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
 _WINDS_UP = 2.0
@@ -149,6 +151,8 @@ class QueueWorker:
         self._last_sent: Reading | None = None
         self._segments = FetchedSegments(store, clock)
         self._draining = False
+        self._ending = False
+        """From just before its tasks are cancelled."""
         self._poll_now = asyncio.Event()
         idle = min(7200.0 / settings.idle_budget, settings.visibility_timeout / 4)
         self._idle_poll = max(settings.poll_interval, idle)
@@ -169,7 +173,7 @@ class QueueWorker:
         self._tasks = [spawn(self._follow()), spawn(self._report_on())]
         self._tasks += [spawn(self._run()) for _ in range(self._concurrency)]
         for task in self._tasks:
-            task.add_done_callback(_tell_of_defect)
+            task.add_done_callback(self._ended)
 
     async def stop(self, within: float) -> None:
         """Finish what runs, give back the rest, and say goodbye; all of it within so many seconds."""
@@ -191,6 +195,7 @@ class QueueWorker:
         at_most_once = self._settings.delivery is Delivery.AT_MOST_ONCE
         while (self._running or self._ready or (at_most_once and self._fetching)) and left() > 0:
             await self.clock.sleep(min(0.02, max(0.0, left())))
+        self._ending = True
         for task in [*self._tasks, *self._fetching]:
             task.cancel()
         if self._tasks:
@@ -216,6 +221,7 @@ class QueueWorker:
 
     async def abandon(self) -> None:
         """Stop at once, telling nobody: what is in hand lapses."""
+        self._ending = True
         for task in [*self._tasks, *self._fetching, *self._settling]:
             task.cancel()
         if self._tasks:
@@ -449,20 +455,35 @@ class QueueWorker:
     # Handling
 
     async def _run(self) -> None:
-        """One of `concurrency` runners. It takes what is ready, and lets others have the loop now and then."""
+        """One of `concurrency` runners."""
         task = asyncio.current_task()
         assert task is not None
+        while True:
+            try:
+                await self._handle_what_is_ready(task)
+            except asyncio.CancelledError:
+                await self._go_on(task)  # between two messages: a handler that has ended had left its timeout behind
+
+    async def _handle_what_is_ready(self, task: asyncio.Task[Any]) -> None:
+        """Take it, and let others have the loop now and then."""
         ready, running, handler = self._ready, self._running, self._handler
         turn = self.clock.read()
         handled = 0
         monotonic = asyncio.get_running_loop().time
         checked: Hand | None = None
         checked_at = 0.0
-        while not task.cancelling():
+        while True:
+            if task.cancelling() or self._ending:
+                await self._go_on(task)
             if not ready:
                 waiting = asyncio.get_running_loop().create_future()
                 self._idle.append(waiting)
-                await waiting
+                try:
+                    await waiting
+                except asyncio.CancelledError:
+                    if waiting in self._idle:
+                        self._idle.remove(waiting)  # whoever looks for one that waits must find one that does
+                    raise
                 turn = self.clock.read()
                 continue
             if self._batch_handler is not None:
@@ -496,7 +517,7 @@ class QueueWorker:
                     if self._on_result is not None:
                         await self._on_result(message, result)
                 except BaseException as error:
-                    _let_through(task, error)
+                    self._let_through(error)
                     self._failed(held, error)
                     rest = group[place + 1 :]
                     if rest and message.ordering_key is not None:
@@ -508,8 +529,8 @@ class QueueWorker:
                     if held.closed:
                         raise asyncio.CancelledError  # it was given up on meanwhile
                     self._finish(held, "done")
-                if task.cancelling():
-                    raise asyncio.CancelledError  # which the handler has kept to itself
+                if task.cancelling() or self._ending:
+                    await self._go_on(task)
                 handled += 1
             running.pop(task, None)
             if handled % 16 == 0:
@@ -543,7 +564,7 @@ class QueueWorker:
             else:
                 await self._batch_handler(messages)
         except BaseException as error:
-            _let_through(task, error)
+            self._let_through(error)
             for held in batch:
                 self._failed(held, error)
         else:
@@ -553,6 +574,46 @@ class QueueWorker:
                 self._finish(held, "done")
         self._running.pop(task, None)
         await self.clock.sleep(0)
+
+    def _let_through(self, error: BaseException) -> None:
+        """What is no failure of a handler. All else is one, also if it is no `Exception`: a panic of a library in Rust,
+        or the end of a program whose main function is called. It would end the runner, or stop the loop and all that
+        this process does."""
+        if self._is_told_to_end():
+            raise asyncio.CancelledError from error
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            raise error
+
+    def _is_told_to_end(self) -> bool:
+        """By us, or with the whole loop, as `asyncio.run` ends it. A runner that is cancelled alone was so by its
+        handler: a timeout that cancels the task it is in, and of which the handler made something else."""
+        return self._ending or all(task.done() or task.cancelling() for task in self._tasks[:_NO_RUNNERS])
+
+    async def _go_on(self, task: asyncio.Task[Any]) -> None:
+        """Take back a cancellation that a handler has left behind; raise if it is meant."""
+        if self._is_told_to_end():
+            raise asyncio.CancelledError
+        while task.cancelling():
+            task.uncancel()
+        try:
+            await self.clock.sleep(0)  # one that is not delivered yet comes here; up to Python 3.12 it comes anyhow
+        except asyncio.CancelledError:
+            if self._is_told_to_end():
+                raise
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """None of these ends by itself."""
+        error = None if task.cancelled() else task.exception()
+        if error is None and self._is_told_to_end():
+            return
+        _log.error("a worker of a queue does not go on, by a defect of tenure: restart it", exc_info=error)
+        if self._ending:
+            return  # whoever stops it tells what became of its messages
+        for held in self._running.pop(task, ()):
+            if held.closed:
+                continue
+            self._ready_messages -= not held.begun
+            self._finish(held, "interrupted" if held.begun else "back")
 
     async def _traced(
         self, tracer: Tracer, handler: Callable[[Any], Any], argument: Any, messages: list[Message]
@@ -788,19 +849,3 @@ class QueueWorker:
 
 def _id(held: Held) -> str:
     return f"{held.uid}-{held.number}-{held.index}"
-
-
-def _let_through(task: asyncio.Task[Any], error: BaseException) -> None:
-    """What is no failure of a handler. All else is one, also if it is no `Exception`: a panic of a library in Rust, or
-    the end of a program whose main function is called. It would end the runner, or stop the loop and all that this
-    process does."""
-    if task.cancelling():
-        raise asyncio.CancelledError from error  # we are to stop; otherwise it is the handler's own
-    if isinstance(error, KeyboardInterrupt | GeneratorExit):
-        raise error
-
-
-def _tell_of_defect(task: asyncio.Task[Any]) -> None:
-    """None of these ends by itself."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("a worker of a queue does not go on, by a defect of tenure: restart it", exc_info=error)

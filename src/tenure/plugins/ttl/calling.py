@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tenure.coordinator.apart import apart
 from tenure.errors import TenureError
 from tenure.plugins.failure import text_of
 from tenure.plugins.queue.calling import is_async
@@ -78,13 +79,20 @@ class Caller:
             return await self._outcome(self._call_in_thread(expired))
 
     async def _outcome(self, work: Awaitable[None]) -> str | None:
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
         try:
             async with asyncio.timeout(self._timeout):
-                await work
+                await apart(work)
         except TimeoutError:
             return f"it took longer than {self._timeout:g} s, or raised a TimeoutError"
         except NotCalled:
             raise
+        except asyncio.CancelledError as error:
+            if task.cancelling() > before:
+                raise
+            return text_of(error, MAX_ERROR_CHARACTERS)  # it waited for something that was cancelled
         except (Exception, SystemExit) as error:  # one who calls sys.exit() has failed, and ends nothing else
             return text_of(error, MAX_ERROR_CHARACTERS)
         return None

@@ -188,9 +188,9 @@ class TTLPlugin(LedgerPlugin):
         try:
             async with asyncio.timeout(patience):
                 await tail.start()
-                if asked.done() and (found := await self._cleanup_of(request)) is not None:
-                    return found  # the answer may be below where the tail begins
                 await asked
+                if (found := await self._cleanup_of(request)) is not None:
+                    return found  # below where the tail begins
                 while True:
                     entry = await tail.poll()
                     if entry is Resync.LOST:

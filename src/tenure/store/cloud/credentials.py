@@ -65,6 +65,12 @@ _ONE_LINE = {
     "gs": tuple(name for name, _ in _AMBIENT["gs"] if name != "GOOGLE_SERVICE_ACCOUNT_KEY"),
     "az": tuple(name for name, _ in _AMBIENT["az"]),
 }
+_BEFORE_THE_URL: dict[str, tuple[str, ...]] = {
+    "s3": (),
+    "gs": ("GOOGLE_BEARER_TOKEN",),
+    "az": ("AZURE_STORAGE_TOKEN",),
+}
+"""What obstore takes though the URL brings a key of another kind."""
 _SKIP_SIGNATURE = {"s3": "AWS_SKIP_SIGNATURE", "gs": "GOOGLE_SKIP_SIGNATURE", "az": "AZURE_SKIP_SIGNATURE"}
 
 
@@ -142,7 +148,10 @@ def _static(url: StoreUrl) -> Callable[[], dict[str, str | None]]:
 def _check_lines(url: StoreUrl, environment: Mapping[str, str]) -> None:
     """A variable from a file with the line ends of Windows ends in one: obstore would panic over it at each request,
     which looks like a server that does not answer."""
-    for name in _ONE_LINE[url.scheme]:
+    names = _ONE_LINE[url.scheme]
+    if _has_own_key(url):
+        names = () if "bearer_token" in url.options else _BEFORE_THE_URL[url.scheme]
+    for name in names:
         if CONTROL_CHARACTER.search(environment.get(name, "")):
             raise CredentialsNotFound(
                 f"{name} holds a control character, such as the end of a line: set it without (a file of variables "
@@ -150,8 +159,12 @@ def _check_lines(url: StoreUrl, environment: Mapping[str, str]) -> None:
             )
 
 
+def _has_own_key(url: StoreUrl) -> bool:
+    return any(option in url.options for option in _IN_URL[url.scheme])
+
+
 def _ambient(url: StoreUrl, environment: Mapping[str, str]) -> str:
-    if any(option in url.options for option in _IN_URL[url.scheme]):
+    if _has_own_key(url):
         return "store URL"
     if environment.get(_SKIP_SIGNATURE[url.scheme], "").lower() in ("1", "true"):
         return "none: requests are not signed"

@@ -13,9 +13,11 @@ import sys
 import time
 from types import FrameType
 
+from tenure.clock import SYSTEM_CLOCK
+
 _STEP = 0.001
-_LOOKS = 2000
-"""Two seconds and more, which no thread needs even on a busy machine: the end of a process must not hang."""
+_WITHIN = 2.0
+"""Seconds, which no thread needs even on a busy machine: the end of a process must not hang."""
 _HANDS_OVER = "call_soon_threadsafe"
 
 
@@ -33,7 +35,8 @@ def handing_over() -> int:
 def wait_for_answers() -> None:
     """Return once no thread hands anything over, seen twice: each sleep lets those go on that wait for their turn."""
     quiet = 0
-    for _ in range(_LOOKS):
+    began = SYSTEM_CLOCK.read()
+    while SYSTEM_CLOCK.read().follower_elapsed(began) < _WITHIN:
         time.sleep(_STEP)  # noqa: TID251 - the loops and clocks of this process have ended
         quiet = 0 if handing_over() else quiet + 1
         if quiet == 2:
