@@ -11,7 +11,7 @@ import pytest
 
 from tenure.errors import NotFound, StoreUnavailable
 from tenure.store import Applied, Attempt, Rejected, Unknown, Version, commit
-from tenure.store.directory import DirectoryStore
+from tenure.store.directory import DirectoryStore, tree
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place
 
@@ -352,6 +352,23 @@ async def test_a_folder_that_is_not_empty_costs_a_write_no_sync_and_is_not_read_
         await store.put(f"a/b/{new}", b"")
         assert disk.synced == ["b@"]
     assert disk.looked_into in (3, 4)
+
+
+async def test_folders_that_are_written_into_once_are_forgotten_and_those_in_use_are_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tree, "_LASTING", 8)
+    disk = UnsyncedDisk()
+    store = DirectoryStore(tmp_path, disk=disk)
+    for second in range(30):
+        await store.put(f"due/{second}/k", b"")
+        disk.synced.clear()
+        await store.put(f"log/{second}", b"")
+        assert disk.synced[1:] == [] or second == 0, "it is known to be durable all the time"
+    assert len(store._lasting) == 8
+    disk.synced.clear()
+    await store.put("due/0/k", b"1")  # forgotten: a sync more, and no other harm
+    assert disk.synced == ["due@", "0@"]
 
 
 async def test_a_folder_that_could_not_be_made_durable_is_tried_again(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place, stranger
 from tenure.store.directory.layout import LOCKS, TEMPORARY
 
-_LASTING = 10_000
-"""Folders that a process remembers as durable; with more, it begins anew."""
+_LASTING = 500
+"""Folders that a process remembers as durable, of those that it used last: some are written into once only, such as the
+index of what expires in one second. One that it has forgotten costs a sync more."""
 
 
 class Missing(OSError):
@@ -48,9 +50,17 @@ class Lasting:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        """Who was used last is last."""
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def knows(self, path: str, folder: Folder, disk: Disk) -> bool:
-        known = self._known.get(path)
+        with self._lock:
+            known = self._known.pop(path, None)
+            if known is not None:
+                self._known[path] = known
         if known is None or known.identity != disk.identity(folder):
             return False
         content = known.content  # other threads may change it meanwhile
@@ -59,9 +69,11 @@ class Lasting:
         return content is not None
 
     def add(self, path: str, identity: tuple[int, int]) -> None:
-        if len(self._known) >= _LASTING:
-            self._known.clear()
-        self._known[path] = _Known(identity)
+        with self._lock:
+            self._known.pop(path, None)
+            self._known[path] = _Known(identity)
+            if len(self._known) > _LASTING:
+                del self._known[next(iter(self._known))]
 
 
 class Tree:
