@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.errors import ConfigError
+from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.queue.settings import (
     LARGEST_MESSAGE_BYTES,
     Delivery,
@@ -91,3 +92,25 @@ def test_anything_is_taken_or_refused_in_one_sentence(options: dict[str, Any]) -
     except ConfigError as error:
         assert "\n" not in str(error)
         assert any(name in str(error) for name in options)
+
+
+def _none() -> None: ...
+
+
+async def _two(message: object, more: object) -> None: ...
+
+
+def _named(*, message: object) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [_none, _two, _named])
+def test_a_handler_that_no_message_can_be_given_to_is_refused_where_it_is_written(handler: Any) -> None:
+    with pytest.raises(ConfigError, match="cannot be called with a message: give a function of one argument"):
+        S3QueuePlugin("jobs").handler(handler)
+    with pytest.raises(ConfigError, match="cannot be called with a list of messages"):
+        S3QueuePlugin("jobs").handler(handler, batch=10)
+
+
+@pytest.mark.parametrize("handler", [print, dict, lambda *all: None, lambda message, more=None: None, [].append])
+def test_a_handler_may_take_more_than_it_needs(handler: Any) -> None:
+    S3QueuePlugin("jobs").handler(handler)

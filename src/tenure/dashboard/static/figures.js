@@ -43,7 +43,7 @@ const counterColumns = [
   } },
   { key: "pending", label: "Pending", sort: "down", number: true, cell: text((row) => compact(row.pending)) },
   { key: "inbox", label: "Inbox", sort: "down", number: true, minor: true, cell: text((row) => compact(row.inbox)) },
-  { key: "records", label: "Records", sort: "down", number: true, minor: true, cell: text((row) => compact(row.records)) },
+  { key: "records", label: "Records behind", sort: "down", number: true, minor: true, cell: text((row) => compact(row.records)) },
 ];
 
 const CHILD_TONES = { running: "ok", completed: "ok", failed: "bad", overran: "bad", "backing-off": "warn", starting: "accent", stopping: "plain", stopped: "plain", waiting: "plain" };

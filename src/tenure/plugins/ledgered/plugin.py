@@ -285,12 +285,14 @@ class LedgerPlugin(CoordinatorPlugin):
             seen = epoch
             if entry is None or entry.epoch < epoch:
                 self._logger.warning(
-                    "%r leads namespace %r and does not work on the %s %r: nothing is decided there. Have every "
-                    "process of the namespace use it, or give it a namespace of its own",
+                    "%r leads namespace %r, and for %g s nothing was decided on the %s %r. If it does not have the %s, "
+                    "have every process of the namespace use it, or give it a namespace of its own; else it is slow",
                     leader,
                     self.namespace,
+                    lease,
                     self.what,
                     self.name,
+                    self.what,
                 )
                 self.emit(NotLed.name, NotLed(leader, epoch))
 

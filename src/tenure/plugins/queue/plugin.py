@@ -19,6 +19,7 @@ the work and before the report. `message.token` tells deliveries apart: it only 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import multiprocessing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -289,6 +290,9 @@ class S3QueuePlugin(LedgerPlugin):
         def register(chosen: H) -> H:
             if not callable(chosen):
                 raise ConfigError(f"{chosen!r} is not a function: give one that takes a message")
+            if not _takes_one(chosen):
+                given = "a list of messages" if batch is not None else "a message"
+                raise ConfigError(f"{chosen!r} cannot be called with {given}: give a function of one argument")
             if self._handling is not None:
                 raise ConfigError(f"{self!r} has a handler already: a queue has one in each process")
             if self._producer_only and self._store is not None:
@@ -566,6 +570,16 @@ def _count(field: str, value: int, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError(f"{field} is {value!r}: give a whole number from {low:,} to {high:,}")
     return value
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # some that are written in C do not say
+        return True
+    return True
 
 
 def _complain(task: asyncio.Task[None]) -> None:
