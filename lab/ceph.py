@@ -21,6 +21,8 @@ PROGRAMS = ("ceph-mon", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "monmapt
 INSTALL = "apt-get install -y --no-install-recommends ceph-mon ceph-osd radosgw"
 
 _STARTS = 3
+_PATIENCE = 60.0
+"""Seconds, for a server that is starting."""
 
 _CONFIG = """
 [global]
@@ -101,7 +103,7 @@ class Ceph:
         self._run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "-c", str(self._config))
         self._run("ceph-mon", "-i", "a", "-c", str(self._config))
         osd_uuid = Path("/proc/sys/kernel/random/uuid").read_text().strip()
-        self._run("ceph", "-c", str(self._config), "osd", "new", osd_uuid, "0")
+        self._ask("osd", "new", osd_uuid, "0")
         self._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd_uuid, "-c", str(self._config))
         self._start_osd()
         self._wait_for_osd()
@@ -169,12 +171,23 @@ class Ceph:
                 return
 
     def _wait_for_osd(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            if "1 up" in self._run("ceph", "-c", str(self._config), "osd", "stat"):
+            if "1 up" in self._ask("osd", "stat"):
                 return
             time.sleep(0.2)
-        raise RuntimeError(f"Ceph's OSD did not come up within 60 s; see {self._folder}/log")
+        raise RuntimeError(f"Ceph's OSD did not come up within {_PATIENCE:.0f} s; see {self._folder}/log")
+
+    def _ask(self, *words: str) -> str:
+        """The monitor, which on a busy machine takes its time until it knows who may ask it: until then it refuses."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._run("ceph", "-c", str(self._config), *words)
+            except RuntimeError as failure:
+                if "command descriptions" not in str(failure) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.5)
 
     def _run(self, *command: str) -> str:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)

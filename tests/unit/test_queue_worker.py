@@ -89,6 +89,30 @@ class TestHandlersThatMisbehave:
             release.set()
             rig.run(20.0)
 
+    @pytest.mark.req("SQ-1", "SQ-3")
+    def test_one_that_fails_when_all_requests_of_its_worker_time_out_ends_no_runner(self) -> None:
+        """A task whose `asyncio.timeout` has come is being cancelled for a moment, as in a loop that is shut down."""
+        with Rig(max_attempts=1) as rig:
+            _, client = rig.lead(), rig.client()
+            tried: list[Any] = []
+
+            def tasks(*names: str) -> list[asyncio.Task[Any]]:
+                return [task for task in worker.queue._tasks if any(f".{name}()" in repr(task) for name in names)]
+
+            async def handle(message: Any) -> None:
+                tried.append(message.body)
+                timed_out = tasks("_follow", "_report_on")
+                assert len(timed_out) == 2
+                for task in timed_out:
+                    task.cancel()  # which here is not taken back: they end, and this is all that is handled
+                raise StoreUnavailable("no answer within 5 s")
+
+            worker = rig.work(handle, concurrency=1)
+            rig.enqueue(1.0, client, 1)
+            rig.run(20.0)
+            assert tried == [1]
+            assert [task.done() for task in tasks("_run")] == [False]
+
     @pytest.mark.req("SQ-3")
     @pytest.mark.parametrize("is_batch", [False, True], ids=["one", "batch"])
     @pytest.mark.parametrize("then", ["returns", "raises", "lets it out", "does not wait", "is done before"])

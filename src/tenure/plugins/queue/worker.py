@@ -59,8 +59,6 @@ _LOOK_AGAIN = 0.02
 _LATELY = 1.0
 """Seconds after something happened for which it looks often."""
 _TICKETS_REMEMBERED = 2000
-_NO_RUNNERS = 2
-"""The first of its tasks: those call no handler."""
 _TURN = 0.005
 """Seconds after which a runner lets others have the loop."""
 _WINDS_UP = 2.0
@@ -170,7 +168,7 @@ class QueueWorker:
         self._producer.learn(self.tail.position - 1, self.tail.absent_since)
         self._rejoin = True
         spawn = asyncio.get_running_loop().create_task
-        self._tasks = [spawn(self._follow()), spawn(self._report_on())]
+        self._tasks = [spawn(_for_ever()), spawn(self._follow()), spawn(self._report_on())]
         self._tasks += [spawn(self._run()) for _ in range(self._concurrency)]
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -586,8 +584,13 @@ class QueueWorker:
 
     def _is_told_to_end(self) -> bool:
         """By us, or with the whole loop, as `asyncio.run` ends it. A runner that is cancelled alone was so by its
-        handler: a timeout that cancels the task it is in, and of which the handler made something else."""
-        return self._ending or all(task.done() or task.cancelling() for task in self._tasks[:_NO_RUNNERS])
+        handler: a timeout that cancels the task it is in, and of which the handler made something else.
+
+        The first of the tasks has no timeout of its own. Any other is being cancelled, for a moment, also when one of
+        its timeouts has come, and many come at once where the store does not answer.
+        """
+        first = self._tasks[0] if self._tasks else None
+        return self._ending or first is None or first.done() or first.cancelling() > 0
 
     async def _go_on(self, task: asyncio.Task[Any]) -> None:
         """Take back a cancellation that a handler has left behind; raise if it is meant."""
@@ -845,6 +848,10 @@ class QueueWorker:
     def holding(self) -> int:
         """Messages in hand without an outcome."""
         return sum(hand.open for hand in self._hands.values())
+
+
+async def _for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
 
 
 def _id(held: Held) -> str:
