@@ -19,9 +19,8 @@ class _Named(io.FileIO):
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         super().__init__(stream.fileno(), "wb", closefd=False)
-        self._stream = (
-            stream  # it closes the descriptor when nobody knows it any more, and the next file has its number
-        )
+        # It closes the descriptor once nobody knows it any more, and the next file would have that number.
+        self._stream = stream
 
     def write(self, data: Any, /) -> int:
         try:
