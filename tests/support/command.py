@@ -1,0 +1,111 @@
+"""The `tenure` command: in this process unless its process is the subject, and what it said."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenure.cli.main import run
+
+
+class Run(msgspec.Struct, frozen=True):
+    code: int
+    out: str
+    err: str
+    seconds: float = 0.0
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """This process's, without what is set for tenure by whoever runs the tests, and good in any working directory."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
+    if path := clean.get("PYTHONPATH"):
+        clean["PYTHONPATH"] = os.pathsep.join(str(Path(each).absolute()) for each in path.split(os.pathsep))
+    return {**clean, **changes}
+
+
+def tenure(*arguments: str, home: Path | None = None, given: str | bytes = b"", **changes: str) -> Run:
+    """All of the command but the start of a process, which takes longer than the rest.
+
+    `home` is its working directory, `given` what it reads from standard input, `changes` are set in its environment.
+    A test that is async uses `tenure_process` in a thread: a command has an event loop and signal handlers of its own.
+    """
+    assert threading.current_thread() is threading.main_thread(), "commands handle signals: use tenure_process"
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    wanted = environment(changes)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as file:
+        for name in os.environ.keys() - wanted.keys():
+            patch.delenv(name)
+        for name in wanted:
+            patch.setenv(name, wanted[name])
+        file.write(_bytes(given))
+        file.seek(0)
+        if home is not None:
+            patch.chdir(home)
+        patch.setattr(sys, "path", list(sys.path))
+        stdin = io.TextIOWrapper(file)
+        patch.setattr(sys, "stdin", stdin)
+        started = time.monotonic()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run(list(arguments))
+        seconds = time.monotonic() - started
+        stdin.detach()
+    return _without_a_trace(Run(code, _text(out), _text(err), seconds), arguments, changes)
+
+
+def tenure_process(
+    *arguments: str, home: Path | None = None, given: str | bytes = b"", timeout: float = 120, **changes: str
+) -> Run:
+    """The same in a process of its own: for what is about processes, and to see that nothing else is needed."""
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "tenure", *arguments],
+        capture_output=True,
+        input=_bytes(given),
+        timeout=timeout,
+        cwd=home,
+        env=environment(changes),
+        check=False,
+    )
+    seconds = time.monotonic() - started
+    ran = Run(done.returncode, done.stdout.decode(), done.stderr.decode(), seconds)
+    return _without_a_trace(ran, arguments, changes)
+
+
+def ok(ran: Run) -> Run:
+    """It went as hoped."""
+    assert ran.code == 0, ran.out + ran.err
+    return ran
+
+
+def _without_a_trace(ran: Run, arguments: tuple[str, ...], changes: Mapping[str, str]) -> Run:
+    """No user is shown a stack trace that was not asked for."""
+    if "--debug" not in arguments and "TENURE_DEBUG" not in changes:
+        assert "Traceback" not in ran.out + ran.err, ran.err
+    return ran
+
+
+def _bytes(given: str | bytes) -> bytes:
+    return given if isinstance(given, bytes) else given.encode()
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    stream.flush()
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()
