@@ -25,6 +25,7 @@ import pytest
 from tenure.store import Access, open_store
 from tenure.store.url import parse_url
 from tests.acceptance.command import Run, tenure
+from tests.support.waiting import eventually_here
 
 COMMAND = [sys.executable, "-m", "tenure", "demo"]
 IN_TIME = 30.0
@@ -144,7 +145,7 @@ def test_the_story_in_a_browser_goes_on_until_it_is_ended(tmp_path: Path) -> Non
     assert told.count(address) == told.count(token) == 2
     assert "All is right" in told
     # Those who go on have a leader in a moment.
-    _until(lambda: _asked(address + "api/snapshot")["lease"]["leader"] in ("eva", "fin", "gus"))
+    eventually_here(lambda: _asked(address + "api/snapshot")["lease"]["leader"] in ("eva", "fin", "gus"))
     snapshot = _asked(address + "api/snapshot")
     assert snapshot["meta"]["namespace"] == "demo"
     assert [queue["name"] for queue in snapshot["queues"]["rows"]] == ["orders"]
@@ -177,13 +178,6 @@ def _state(pid: int) -> str:
         return "gone"
 
 
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + IN_TIME
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def _with_a_frozen_leader(home: Path, *options: str) -> tuple[subprocess.Popen[bytes], list[int]]:
     demo = subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(home)}
@@ -191,7 +185,7 @@ def _with_a_frozen_leader(home: Path, *options: str) -> tuple[subprocess.Popen[b
     assert demo.stdout is not None
     while b"is frozen (SIGSTOP)" not in (line := demo.stdout.readline()):
         assert line, demo.communicate()
-    _until(lambda: "T" in map(_state, _children(demo.pid)))
+    eventually_here(lambda: "T" in map(_state, _children(demo.pid)))
     started = _children(demo.pid)
     assert len(started) == 3
     return demo, started
@@ -226,7 +220,7 @@ def test_a_demo_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> No
     demo, started = _with_a_frozen_leader(tmp_path)
     demo.kill()
     demo.communicate(timeout=IN_TIME)
-    _until(lambda: {_state(pid) for pid in started} <= {"gone", "Z"})
+    eventually_here(lambda: {_state(pid) for pid in started} <= {"gone", "Z"})
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from tenure.cli.main import run
 from tenure.errors import ConfigConflict
 from tenure.plugins.queue import S3QueuePlugin
 from tests.acceptance.command import Run
+from tests.support.waiting import eventually_here
 
 PATIENCE = 60.0
 UrlOf = Callable[[str], str]
@@ -189,21 +190,13 @@ class Worker:
 def working(home: Path, url: str, queue: str, handler: str, *options: str) -> Iterator[Worker]:
     worker = Worker(home, url, queue, handler, *options)
     try:
-        until(lambda: worker.heard("started") or worker.process.poll() is not None)
+        eventually_here(lambda: worker.heard("started") or worker.process.poll() is not None)
         assert worker.process.poll() is None, worker.events
         yield worker
     finally:
         if worker.process.poll() is None:
             worker.process.kill()
             worker.process.wait()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
-    return found
 
 
 def stats(home: Path, url: str, queue: str) -> dict[str, Any]:
@@ -217,7 +210,7 @@ def until_stats(home: Path, url: str, queue: str, **wanted: object) -> dict[str,
         found = stats(home, url, queue)
         return found if all(found[key] == value for key, value in wanted.items()) else None
 
-    return dict(until(fits))
+    return dict(eventually_here(fits, lambda: stats(home, url, queue), pause=0.05))
 
 
 # Everyday use
@@ -256,7 +249,7 @@ def test_every_kind_of_handler(options: tuple[str, ...], url_of: UrlOf, home: Pa
     url = url_of("directory")
     ids = ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="1\n2\n3\n")).out.split()
     with working(home, url, "mail", *options) as worker:
-        until(lambda: len(worker.lines) == 3)
+        eventually_here(lambda: len(worker.lines) == 3)
         assert worker.end(signal.SIGINT) == 0
     assert sorted(line.split()[1] for line in worker.lines) == sorted(ids)
 
@@ -382,7 +375,7 @@ def test_what_fails_is_explained_and_can_be_brought_back(kind: str, url_of: UrlO
         assert "\x1b" not in listed
         failures = worker.heard("failed")
         assert [failure["ref"] for failure in failures] == [letter["ref"]] * 2
-        until(lambda: worker.heard("dead"))
+        eventually_here(lambda: worker.heard("dead"))
 
         (home / "mended").touch()
         redrive = ok(tenure(home, "queue", "dead", "redrive", url, "mail", message, "--wait", "--json")).json()
@@ -475,7 +468,7 @@ def test_what_runs_is_finished_and_the_rest_given_back(handler: str, url_of: Url
     url = url_of("directory")
     ids = ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="2\n0\n0\n")).out.split()
     with working(home, url, "mail", handler, "--concurrency", "1", "--prefetch", "3") as worker:
-        until(lambda: worker.lines)
+        eventually_here(lambda: worker.lines)
         assert worker.end() == 0
     begun = worker.lines[0].split()[1]
     assert worker.lines == [f"begin {ids[0]} 1 2", f"end {begun}"]
@@ -495,7 +488,7 @@ def test_what_takes_too_long_is_cut_short_and_tried_again(blocking: str, url_of:
     message = ok(tenure(home, "queue", "put", url, "mail", "600")).out.strip()
     options = ("--shutdown-timeout", "200ms", "--blocking", blocking)
     with working(home, url, "mail", "handlers:slow", *options) as worker:
-        until(lambda: worker.lines)
+        eventually_here(lambda: worker.lines)
         began = time.monotonic()
         assert worker.end() == 1
         assert time.monotonic() - began < 30  # not 600
@@ -509,9 +502,9 @@ def test_a_second_signal_ends_it_at_once(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     ok(tenure(home, "queue", "put", url, "mail", "600"))
     with working(home, url, "mail", "handlers:slow") as worker:
-        until(lambda: worker.lines)
+        eventually_here(lambda: worker.lines)
         worker.process.send_signal(signal.SIGTERM)
-        until(lambda: worker.heard("stopping"))
+        eventually_here(lambda: worker.heard("stopping"))
         time.sleep(1.5)
         assert worker.end(signal.SIGINT) == 130
 
@@ -545,14 +538,14 @@ def test_two_work_and_one_takes_over(url_of: UrlOf, home: Path) -> None:
     # What is handed to the dead one before anybody knows comes back after this.
     ok(tenure(home, "queue", "create", url, "mail", "--set", "visibility_timeout=2s", "--set", "margin=1s"))
     with working(home, url, "mail", "handlers:plain", "--worker-id", "ada") as ada:
-        until(lambda: ada.heard("leading"))
+        eventually_here(lambda: ada.heard("leading"))
         with working(home, url, "mail", "handlers:plain", "--worker-id", "ben") as ben:
             until_stats(home, url, "mail", workers=2)
             ada.process.kill()
             ada.process.wait()
-            until(lambda: ben.heard("leading"))
+            eventually_here(lambda: ben.heard("leading"))
             ok(tenure(home, "queue", "put", url, "mail", "1"))
-            until(lambda: ben.lines)
+            eventually_here(lambda: ben.lines)
             assert ben.heard("leader")[-1]["leader"] == "ben"
             assert ben.end() == 0
 
@@ -719,7 +712,7 @@ def test_bytes_are_kept_as_they_are(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     ok(tenure(home, "queue", "put", url, "mail", "-", "--as", "bytes", given=b"\x00\xff"))
     with working(home, url, "mail", "handlers:plain") as worker:
-        until(lambda: worker.lines)
+        eventually_here(lambda: worker.lines)
     assert worker.lines[0].endswith(r"b'\x00\xff'")
 
 

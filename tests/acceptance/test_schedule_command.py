@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +22,7 @@ from tenure import CoordinatorConfig, Run, SchedulerPlugin, at, blocking, cron, 
 from tenure.cli import schedule_history, schedule_list, schedule_times
 from tests.acceptance.command import Run as Ran
 from tests.acceptance.test_queue_command import ok, surroundings, tenure
+from tests.support.waiting import eventually_here
 
 PATIENCE = 60.0
 UrlOf = Callable[[str], str]
@@ -61,18 +61,10 @@ def leading(url: str, name: str | None = None) -> Iterator[blocking.Scheduler]:
     with blocking.Database(url, worker_id="pod-7") as db:
         scheduler = db.use_plugin(plugin, name)
         try:
-            until(lambda: scheduler.is_leading and len(scheduler.jobs()) >= 4)
+            eventually_here(lambda: scheduler.is_leading and len(scheduler.jobs()) >= 4)
             yield scheduler
         finally:
             held_back.set()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
-    return found
 
 
 def standing(home: Path, url: str) -> dict[str, dict[str, Any]]:
@@ -151,7 +143,7 @@ def test_jobs_are_listed_run_paused_and_resumed(url_of: UrlOf, home: Path) -> No
         assert standing(home, url)["slow"]["state"] == "running"
         asked = ok(tenure(home, "schedule", "pause", url, "off", "--no-wait")).out
         assert "durable; it takes effect when the schedule's leader reads it" in asked
-        until(lambda: standing(home, url)["off"]["paused"])
+        eventually_here(lambda: standing(home, url)["off"]["paused"])
 
 
 @pytest.mark.req("OP-1", "SC-1")
@@ -160,7 +152,7 @@ def test_what_became_of_occurrences_is_told_and_chosen(url_of: UrlOf, home: Path
     with leading(url) as scheduler:
         for job in ("failing", "nightly"):
             scheduler.run_now(job)
-        until(lambda: scheduler.stats().failed == scheduler.stats().succeeded == 1)
+        eventually_here(lambda: scheduler.stats().failed == scheduler.stats().succeeded == 1)
     every_one = ok(tenure(home, "schedule", "history", url, "--json")).json()["records"]
     assert sorted((record["job"], record["outcome"]) for record in every_one) == [
         ("failing", "failed"),
@@ -188,13 +180,13 @@ def test_a_job_whose_code_nobody_has_shows(url_of: UrlOf, home: Path, monkeypatc
     with leading(url) as scheduler:
         scheduler.add("elsewhere", every(1), function="nobody-has-this")
         scheduler.add("tick", every(1), command=("true",))
-        until(lambda: standing(home, url)["elsewhere"]["state"] == "unknown code")
+        eventually_here(lambda: standing(home, url)["elsewhere"]["state"] == "unknown code")
         listed = ok(tenure(home, "schedule", "list", url))
         assert "no decision on 'elsewhere', which should have fired: whoever leads does not have the code" in listed.err
         refused = tenure(home, "schedule", "run", url, "elsewhere")
         assert refused.code == 1
         assert "the process that leads has no function 'nobody-has-this'" in refused.err
-    until(lambda: standing(home, url)["tick"]["state"] == "overdue")
+    eventually_here(lambda: standing(home, url)["tick"]["state"] == "overdue")
     assert "nobody leads its namespace 'default'" in ok(tenure(home, "schedule", "list", url)).err
 
 
@@ -215,8 +207,8 @@ def test_without_a_leader_a_command_is_durable_and_waits(url_of: UrlOf, home: Pa
     answer = tenure(home, "schedule", "pause", url, "off", "--timeout", "100ms", "--json")
     assert (answer.code, answer.json()["decided"]) == (2, False)
     with leading(url) as scheduler:
-        until(lambda: standing(home, url)["failing"]["state"] == "paused")
-        until(lambda: scheduler.stats().succeeded == 1)
+        eventually_here(lambda: standing(home, url)["failing"]["state"] == "paused")
+        eventually_here(lambda: scheduler.stats().succeeded == 1)
 
 
 @pytest.mark.parametrize("words", ["list URL", "next URL nightly", "history URL", "run URL nightly", "pause URL --all"])
@@ -282,7 +274,7 @@ def test_a_process_of_its_own_on_a_terminal_of_eighty_columns(
     url = url_of("directory")
     with leading(url) as scheduler:
         scheduler.run_now("failing")
-        until(lambda: scheduler.stats().failed == 1)
+        eventually_here(lambda: scheduler.stats().failed == 1)
     shown = _on_a_terminal(home, 80, "schedule", "list", url)
     assert max(map(len, shown)) <= 80
     at = next(number for number, line in enumerate(shown) if line.startswith("nightly "))

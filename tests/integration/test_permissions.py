@@ -11,7 +11,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from tenure.clock import SYSTEM_CLOCK
 from tenure.dashboard.actions import Actions
 from tenure.store.url import parse_url
 from tests.acceptance.test_dashboard_command import Served, served
+from tests.support.waiting import eventually_here
 
 ROOT = Path(__file__).parents[2]
 IAM = ROOT / "deploy" / "iam"
@@ -255,14 +255,6 @@ def said(url: str, words: Iterable[str], codes: Iterable[int] = (0,)) -> str:
     return done.stdout
 
 
-def until(holds: Callable[[], Any], why: str = "") -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < deadline, why or "it takes too long"
-        time.sleep(0.1)
-    return found
-
-
 TRIED_ELSEWHERE = {
     "demo": "of a bucket of its own: test_all_plugins_and_doctor",
     "doctor": "has a policy of its own: test_all_plugins_and_doctor",
@@ -356,7 +348,7 @@ class Fleet:
             assert all(process.poll() is None for process in self.processes), self.log(name)
             return word in self.log(name)
 
-        until(there, self.log(name))
+        eventually_here(there, self.log(name))
 
     def begin(self) -> None:
         handler = "tests.integration.all_parts:handle"
@@ -379,12 +371,12 @@ def run_here(url: str, line: str, codes: Iterable[int] = (0,)) -> None:
 
 
 def look_at(server: Served) -> None:
-    until(lambda: server.ask("api/snapshot")[1]["queues"]["rows"])
+    eventually_here(lambda: server.ask("api/snapshot")[1]["queues"]["rows"])
     for path in LOOKED_AT:
         with urllib.request.urlopen(server.url + path, timeout=PATIENCE) as answer:
             assert answer.status == 200
     with urllib.request.urlopen(server.url + "events", timeout=PATIENCE) as answer:
-        until(lambda: answer.readline().startswith(b"event: "))
+        eventually_here(lambda: answer.readline().startswith(b"event: "))
 
 
 def act_on(server: Served) -> None:

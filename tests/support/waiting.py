@@ -10,20 +10,20 @@ from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """A busy machine is not a defect. What a test promises about time it asserts itself."""
 
 
 @overload
 async def eventually(
-    condition: Callable[[], Awaitable[T]], what: object = "", *, within: float = PATIENCE, pause: float = 0.01
+    condition: Callable[[], Awaitable[T]], what: object = "", *, within: float = PATIENCE, pause: float = 0.02
 ) -> T: ...
 @overload
 async def eventually(
-    condition: Callable[[], T], what: object = "", *, within: float = PATIENCE, pause: float = 0.01
+    condition: Callable[[], T], what: object = "", *, within: float = PATIENCE, pause: float = 0.02
 ) -> T: ...
 async def eventually(
-    condition: Callable[[], Any], what: object = "", *, within: float = PATIENCE, pause: float = 0.01
+    condition: Callable[[], Any], what: object = "", *, within: float = PATIENCE, pause: float = 0.02
 ) -> Any:
     """What `condition` gives, once that is true. It may be async.
 
@@ -46,7 +46,7 @@ async def eventually(
 
 
 def eventually_here(
-    condition: Callable[[], T], what: object = "", *, within: float = PATIENCE, pause: float = 0.01
+    condition: Callable[[], T], what: object = "", *, within: float = PATIENCE, pause: float = 0.02
 ) -> T:
     """As `eventually`, for a test that is not async: it blocks."""
     deadline = time.monotonic() + within

@@ -23,6 +23,7 @@ from tenure.plugins.scheduler.job import at
 from tenure.plugins.scheduler.records import CutShort, Passed, Succeeded
 from tenure.plugins.scheduler.registry import Registry
 from tenure.plugins.scheduler.wire import Command
+from tests.support.waiting import eventually
 from tests.unit.schedule_rig import FOLDER, START_MS, Leader, Lease, Rig
 from tests.unit.schedules import declared, new_registry
 
@@ -379,12 +380,6 @@ def crash(leader: Leader) -> None:
         leader.host.crash()
 
 
-async def until(condition: Any, within: float = 20.0) -> None:
-    async with asyncio.timeout(within):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 class TestPlugin:
     """The whole of it, on a store in memory and real time: a second or two."""
 
@@ -415,18 +410,18 @@ class TestPlugin:
 
             told: list[str] = []
             scheduler.on("plg:scheduler:fired", lambda event: told.append(event.name))
-            await until(lambda: scheduler.is_leading)
+            await eventually(lambda: scheduler.is_leading)
             await scheduler.add("adhoc", every(3600), function="other", payload={"a": 1})
             with pytest.raises(RequestRefused, match="already"):
                 await scheduler.add("adhoc", every(3600), function="other")
             run = await scheduler.run_now("adhoc")
-            await until(lambda: any(each.id == run for each in ran))
+            await eventually(lambda: any(each.id == run for each in ran))
             await scheduler.update("adhoc", payload={"a": 2}, retries=5)
             with pytest.raises(RequestRefused, match="no job"):
                 await scheduler.update("nobody", retries=5)
             with pytest.raises(RequestRefused, match="in code"):
                 await scheduler.remove("unlucky")
-            await until(lambda: len([each for each in ran if each.job == "unlucky"]) >= 2 and mails)
+            await eventually(lambda: len([each for each in ran if each.job == "unlucky"]) >= 2 and mails)
             await scheduler.pause()
             assert (await scheduler.stats()).paused
             await scheduler.resume()
@@ -457,12 +452,12 @@ class TestPlugin:
             caller = await outside.use_plugin(SchedulerPlugin(takes_part=False))
             await caller.add("job", every(3600), function="work")
             await caller.pause("job", wait=False)
-            await until(lambda: scheduler._leading.machine.jobs["job"].paused)  # type: ignore[union-attr]
+            await eventually(lambda: scheduler._leading.machine.jobs["job"].paused)  # type: ignore[union-attr]
             assert not caller.is_leading
             ran: list[int] = []
             now = datetime.fromtimestamp(SYSTEM_CLOCK.read().wall_ns / 1e9, UTC)
             scheduler.job(at(now), id="later")(lambda: ran.append(1))
-            await until(lambda: ran)
+            await eventually(lambda: ran)
 
     def test_what_cannot_be_is_refused_with_what_would_be_right(self) -> None:
         with pytest.raises(ConfigError, match="enable_coordinator"):

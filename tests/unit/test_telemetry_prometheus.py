@@ -27,7 +27,8 @@ from tenure.plugins.queue import S3QueuePlugin
 from tenure.telemetry.catalogue import CAPPED, CATALOGUE, EPOCH, HEARTBEAT_DURATION, QUEUE_DONE, Buckets, Kind, Sample
 from tenure.telemetry.limits import Limits
 from tenure.telemetry.prometheus import TenureCollector, metrics_app, registry_of, serve
-from tests.unit.telemetry_rig import SWIFT, nowhere, process, scraped, until
+from tests.support.waiting import eventually
+from tests.unit.telemetry_rig import SWIFT, nowhere, process, scraped
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -123,7 +124,7 @@ async def test_every_field_of_the_metrics_is_exported_with_its_own_value() -> No
     async with Database(nowhere()) as db:
         coordinator = await db.get_global_coordinator(config=SWIFT.replace(hosting=Hosting.LOOP))
         await coordinator.start()
-        await until(lambda: coordinator.is_leader() and coordinator.get_metrics().heartbeat_count >= 1)
+        await eventually(lambda: coordinator.is_leader() and coordinator.get_metrics().heartbeat_count >= 1)
         counted: Any = coordinator._metrics
         # Numbers that differ, so that none is taken for another.
         for number in range(20):
@@ -227,7 +228,7 @@ async def test_scrapes_come_on_other_threads_while_everything_works() -> None:
         for number in range(200):
             await it.queue.enqueue(number, ordering_key=f"key-{number}")
             await it.counters.add(f"page-{number}", "views")
-        await until(lambda: scrapes >= 5 or wrong)
+        await eventually(lambda: scrapes >= 5 or wrong)
         enough.set()
         await asyncio.gather(*(asyncio.to_thread(thread.join) for thread in threads))
         assert not wrong
@@ -403,7 +404,7 @@ async def test_a_hundred_queues_are_scraped_quickly_and_within_bounds() -> None:
         for number in range(100):
             await db.use_plugin(S3QueuePlugin(f"queue-{number:03}", config=SWIFT.replace(heartbeat_interval=1.0)))
         queues = [plugin for plugin in db.plugins.values() if isinstance(plugin, S3QueuePlugin)]
-        await until(lambda: all(queue.is_leading for queue in queues))
+        await eventually(lambda: all(queue.is_leading for queue in queues))
         registry = registry_of(db)
         took = math.inf
         for _ in range(7):
