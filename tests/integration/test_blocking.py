@@ -1085,7 +1085,10 @@ say(len(calls))
     (
         "recipes.md",
         2,
-    ): "names['send_what_is_due'] = once\nperform()\nnames['post_worker_init'](None)\neventually_here(lambda: calls)\nsay(2)",
+    ): (
+        "names['send_what_is_due'] = once\nperform()\n"
+        "names['post_worker_init'](None)\neventually_here(lambda: calls)\nsay(2)"
+    ),
     ("recipes.md", 3): "perform()\ntry:\n    names['Command']().handle()\nexcept Done:\n    say(len(calls))",
     ("recipes.md", 4): "perform()\nsay(2)",
     ("recipes.md", 5): "perform()\nsay(2)",

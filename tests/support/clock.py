@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable
 
 from tenure.testing import SimulatedClock
-from tenure.testing.machine import EPOCH_SECONDS
 
 Act = Callable[[], object]
 
@@ -35,5 +34,5 @@ class ScriptedClock(SimulatedClock):
             await done
 
     async def now(self) -> float:
-        """The clock of a store that goes as this one, in seconds since 1970."""
-        return EPOCH_SECONDS + self.true_seconds
+        """The wall clock, in seconds since 1970: for a store that is on the same machine."""
+        return self.read().wall_ns / 1e9

@@ -45,7 +45,7 @@ Fate: TypeAlias = "str | Exception | Act | After"
 Act: TypeAlias = Callable[[Request], Awaitable[Any]]
 """Called before the request is served. It may return a fate; if it returns none, the request goes on."""
 
-NAMED = ("ok", "lost", "kept", "late", "twice", "rejected", "lied")
+NAMED = ("ok", "lost", "kept", "late", "twice", "denied", "rejected", "lied")
 """What a fate given by name does:
 
 - `ok`: it is served and answered.
@@ -53,6 +53,7 @@ NAMED = ("ok", "lost", "kept", "late", "twice", "rejected", "lied")
 - `kept`: it is served; no answer.
 - `late`: no answer; it is served at `ScriptedStore.land`.
 - `twice`: it is served twice; the second answer is given.
+- `denied`: it is served, and answered with `Rejected`.
 - `rejected`: it never arrives, and is answered with `Rejected`.
 - `lied`: it never arrives, and is answered with `Applied`.
 """
@@ -139,6 +140,8 @@ class ScriptedStore:
     returns nothing leaves the decision to the next. A request that no rule decides goes well.
     """
 
+    __slots__ = ("_at_once", "_late", "_rules", "info", "inner", "most_at_once", "requests")
+
     def __init__(
         self,
         *fates: Fate,
@@ -177,6 +180,15 @@ class ScriptedStore:
         """Fail if a rule still has fates that no request came for: the test shows less than it seems to."""
         unmet = [str(rule) for rule in self._rules if rule.is_unmet]
         assert not unmet, "\n".join(["these rules were not used up:", *unmet, "requests:", *self.log])
+
+    def end_script(self) -> None:
+        """From now on all goes well."""
+        for rule in self._rules:
+            rule.stop()
+
+    def beside(self) -> ScriptedStore:
+        """Another process's way to the same objects, without a script."""
+        return ScriptedStore(inner=self.inner, conditional_delete=self.info.conditional_delete)
 
     async def land(self) -> list[Any]:
         """Everything that is late is served now. Gives the answers that nobody hears."""
@@ -257,7 +269,7 @@ class ScriptedStore:
         self._at_once[request.verb] += 1
         self.most_at_once[request.verb] = max(self.most_at_once[request.verb], self._at_once[request.verb])
         try:
-            for rule in list(self._rules):
+            for rule in self._rules:  # also one that is made while an act waits
                 fate = rule.next_for(request)
                 if callable(fate):
                     fate = await fate(request)
@@ -283,6 +295,9 @@ class ScriptedStore:
             case "twice":
                 await send()
                 return await send()
+            case "denied":
+                await send()
+                return Rejected()
             case "rejected":
                 return Rejected()
             case "lied":

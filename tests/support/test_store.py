@@ -51,6 +51,7 @@ async def test_without_rules_it_is_the_store_that_it_wraps() -> None:
         ("kept", b"new", Unknown),
         ("late", None, Unknown),
         ("twice", b"new", Rejected),
+        ("denied", b"new", Rejected),
         ("rejected", None, Rejected),
         ("lied", None, Applied),
         (StoreUnavailable("closed for today"), None, Unknown),

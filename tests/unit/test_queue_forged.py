@@ -29,8 +29,9 @@ from tenure.plugins.queue.settings import settings_from
 from tenure.plugins.queue.state import MAX_ARRIVED, QueueMachine
 from tenure.plugins.queue.wire import MAX_MESSAGES_PER_BATCH, Options, Span, encode_batch
 from tenure.store.memory import MemoryStore
+from tests.support.clock import ScriptedClock
+from tests.support.lease import ScriptedLease
 from tests.unit.leases import numbered
-from tests.unit.ledgers import Lease, Time
 
 HUGE = 2**60
 MANY = MAX_SEGMENT_MESSAGES
@@ -119,7 +120,13 @@ async def test_four_million_empty_messages_that_nobody_has_read_yet_are_taken() 
         await store.create(InboxName(0, "p", number).key, body)
     clerk = QueueClerk(store, settings_from({}), epoch=1, tag="t", clock=SYSTEM_CLOCK, random=Random(1))
     term = LedgerTerm(
-        store, Lease(1), clerk, config=LedgerConfig(), clock=SYSTEM_CLOCK, draw_id=numbered("w"), now=Time().now
+        store,
+        ScriptedLease(1),
+        clerk,
+        config=LedgerConfig(),
+        clock=SYSTEM_CLOCK,
+        draw_id=numbered("w"),
+        now=ScriptedClock().now,
     )
     await term.begin()
     while (await term.tick()).more:
@@ -143,7 +150,13 @@ async def test_many_small_messages_with_options_of_their_own_have_room_in_an_ent
         await store.create(InboxName(0, f"p{number}", 1).key, _small_ones(1, each))
     clerk = QueueClerk(store, settings_from({}), epoch=12_345, tag="t" * 12, clock=SYSTEM_CLOCK, random=Random(1))
     term = LedgerTerm(
-        store, Lease(12_345), clerk, config=LedgerConfig(), clock=SYSTEM_CLOCK, draw_id=numbered("w"), now=Time().now
+        store,
+        ScriptedLease(12_345),
+        clerk,
+        config=LedgerConfig(),
+        clock=SYSTEM_CLOCK,
+        draw_id=numbered("w"),
+        now=ScriptedClock().now,
     )
     await term.begin()
     while (await term.tick()).more:

@@ -24,7 +24,7 @@ from tenure.errors import (
 )
 from tenure.store import Outcome, Stored, StoreInfo, Unknown, Version
 from tenure.store.memory import MemoryStore
-from tests.unit.ledgers import Time
+from tests.support.clock import ScriptedClock
 
 WORK = Pending(how="archive", to="old", data={"a": 1}, version=3, write="w1", at=5)
 
@@ -108,7 +108,7 @@ def store() -> Bucket:
 
 @pytest.fixture
 def things(store: Bucket) -> Resource[dict[str, Any]]:
-    resource: Resource[dict[str, Any]] = Resource(store, "things", clock=Time())
+    resource: Resource[dict[str, Any]] = Resource(store, "things", clock=ScriptedClock())
     resource.guarded_by(Watchful(store.log))
     return resource
 

@@ -23,8 +23,10 @@ from tenure.plugins.scheduler.job import at
 from tenure.plugins.scheduler.records import CutShort, Passed, Succeeded
 from tenure.plugins.scheduler.registry import Registry
 from tenure.plugins.scheduler.wire import Command
+from tests.support.lease import ScriptedLease
+from tests.support.store import ANY, Request
 from tests.support.waiting import eventually
-from tests.unit.schedule_rig import FOLDER, START_MS, Leader, Lease, Rig
+from tests.unit.schedule_rig import FOLDER, START_MS, Leader, Rig
 from tests.unit.schedules import declared, new_registry
 
 QUICK = CoordinatorConfig(startup_jitter_max=0.0)
@@ -171,16 +173,14 @@ class TestLeading:
             )
             first = rig.lead(registry)
             count = 0
-            plain = first.store.before
 
-            async def dying(verb: str, key: str) -> StoreError | None:
+            async def dying(request: Request) -> None:
                 nonlocal count
                 count += 1
                 if count > 8 + crash_after and first.host.alive:
                     rig.world.call_at(rig.world.now, lambda: crash(first))
-                return await plain(verb, key)  # type: ignore[no-any-return]
 
-            first.store.before = dying
+            first.store.always(ANY, ANY, dying)
             rig.world.call_at(25.0, lambda: rig.lead(registry, epoch=2, name="second"))
             rig.run(45.0)
             assert not first.host.alive
@@ -197,14 +197,13 @@ class TestLeading:
         with Rig() as rig:
             ran = Ran(rig)
             leader = rig.lead(ran.registry(declared("job", every(1), misfire_grace=2)))
-            plain = leader.store.before
 
-            async def away(verb: str, key: str) -> StoreError | None:
+            async def away(request: Request) -> StoreError | None:
                 if 20 < rig.world.now < 80:
                     return StoreUnavailable("away")
-                return await plain(verb, key)  # type: ignore[no-any-return]
+                return None
 
-            leader.store.before = away
+            leader.store.always(ANY, ANY, away)
             rig.run(120.0)
             records = leader.machine.records_of("job")
             assert sum(record.count for record in records) >= 115
@@ -360,7 +359,7 @@ class TestQueue:
         store = rig.store(host)
         leading = Leading(
             ledger_store(store, "s3-queue", "mails"),
-            Lease(1),  # type: ignore[arg-type]
+            ScriptedLease(1),  # type: ignore[arg-type]
             settings_from({}),
             random=Random(1),
             is_alive=lambda name: None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +23,7 @@ from tenure.plugins.ttl.events import (
     RecordsExpired,
 )
 from tenure.plugins.ttl.rules import iso
+from tests.support.store import ANY, Act, Request
 from tests.unit.ttl_rig import DUE, FOLDER, NAME, Node, Rig
 
 BOTH = pytest.mark.parametrize("conditional_delete", [True, False], ids=["directory", "bucket"])
@@ -152,14 +152,14 @@ class TestWhatWins:
             insert(writer, "x", a=1)
             touched: list[Any] = []
 
-            async def touch_first(verb: str, key: str) -> StoreError | None:
-                if verb == "replace" and key == key_of(NAME, "x") and not touched:
+            async def touch_first(request: Request) -> StoreError | None:
+                if request.verb == "replace" and request.key == key_of(NAME, "x") and not touched:
                     touched.append(rig.envelope("x"))
                     writer.do(lambda: writer.ttl.touch("x", ttl=100.0))
                     await leader.host.clock.sleep(3.0)  # decided, and sent three seconds later
                 return None
 
-            leader.store.before = touch_first
+            leader.store.always(ANY, ANY, touch_first)
             rig.wait(30.0)
             assert touched
             assert rig.lives("x")
@@ -181,13 +181,13 @@ class TestWhatWins:
                 await writer.things.insert({"a": 2}, "x")
                 replaced.append(True)
 
-            async def replace_first(verb: str, key: str) -> StoreError | None:
-                if verb == "replace" and key == key_of(NAME, "x") and not replaced:
+            async def replace_first(request: Request) -> StoreError | None:
+                if request.verb == "replace" and request.key == key_of(NAME, "x") and not replaced:
                     writer.do(again)
                     await leader.host.clock.sleep(3.0)
                 return None
 
-            leader.store.before = replace_first
+            leader.store.always(ANY, ANY, replace_first)
             rig.wait(26.0)
             assert replaced
             assert rig.envelope("x").data == {"a": 2}  # type: ignore[union-attr]
@@ -205,13 +205,13 @@ class TestWhatWins:
             rig.done(writer, lambda: writer.things.insert_many([{}] * 8, [f"r{n}" for n in range(8)]))
             paused: list[str] = []
 
-            async def pause(verb: str, key: str) -> StoreError | None:
-                if verb == "replace" and key.startswith(f"resource={NAME}/"):
-                    paused.append(key)
+            async def pause(request: Request) -> StoreError | None:
+                if request.verb == "replace" and request.key.startswith(f"resource={NAME}/"):
+                    paused.append(request.key)
                     await former.host.clock.sleep(60.0)
                 return None
 
-            former.store.before = pause
+            former.store.always(ANY, ANY, pause)
             rig.wait(22.0)
             assert len(paused) == 8
             leader.lead(2)
@@ -248,12 +248,12 @@ class TestQuarantine:
         with Rig(ttl=20.0, quarantine=120.0) as rig:
             _, writer = fleet(rig)
 
-            async def crash(verb: str, key: str) -> StoreError | None:
-                if verb == "create" and key.startswith("resource="):
+            async def crash(request: Request) -> StoreError | None:
+                if request.verb == "create" and request.key.startswith("resource="):
                     writer.host.crash()
                 return None
 
-            writer.store.before = crash
+            writer.store.always(ANY, ANY, crash)
             writer.do(lambda: writer.things.insert({}, "x"))
             rig.wait(1.0)
             assert len(rig.entries) == 1
@@ -271,15 +271,11 @@ class TestQuarantine:
             for pause in (10.0, 100.0):
                 landed: list[float] = []
 
-                async def late(
-                    verb: str, key: str, pause: float = pause, landed: list[float] = landed
-                ) -> StoreError | None:
-                    if verb == "create" and key == key_of(NAME, "x") and not landed:
-                        await writer.host.clock.sleep(pause)
-                        landed.append(rig.world.now)
-                    return None
+                async def late(request: Request, pause: float = pause, landed: list[float] = landed) -> None:
+                    await writer.host.clock.sleep(pause)
+                    landed.append(rig.world.now)
 
-                writer.store.before = late
+                writer.store.on("create", key_of(NAME, "x"), late)
                 writer.do(lambda: writer.things.insert({}, "x"))
                 rig.wait(pause + 1.0)
                 assert landed
@@ -468,13 +464,10 @@ class TestSoftDelete:
             insert(writer, "x")
             rig.wait(25.0)
 
-            async def wait(verb: str, key: str) -> StoreError | None:
-                if verb == "replace" and key == key_of(NAME, "x"):
-                    writer.store.before = None
-                    await writer.host.clock.sleep(5.0)
-                return None
+            async def wait(request: Request) -> None:
+                await writer.host.clock.sleep(5.0)
 
-            writer.store.before = wait
+            writer.store.on("replace", key_of(NAME, "x"), wait)
             told = writer.do(lambda: writer.ttl.touch("x"))
             leader.lead()
             rig.wait(10.0)
@@ -540,7 +533,7 @@ class TestArchive:
             rig.wait(20.0)
             for epoch in range(1, 4):
                 leader = rig.node(f"leader{epoch}")
-                leader.store.before = _crash_at(leader, step * epoch)
+                leader.store.always(ANY, ANY, _crash_at(leader, step * epoch))
                 leader.lead(epoch)
                 rig.wait(8.0)
             last = rig.node("last")
@@ -557,10 +550,10 @@ class TestArchive:
             leader, writer = fleet(rig)
             insert(writer, "x", life=1)
 
-            async def refuse(verb: str, key: str) -> StoreError | None:
-                return StoreUnavailable("no") if key.startswith("resource=old/") else None
+            async def refuse(request: Request) -> StoreError | None:
+                return StoreUnavailable("no") if request.key.startswith("resource=old/") else None
 
-            leader.store.before = refuse
+            leader.store.always(ANY, ANY, refuse)
             rig.wait(25.0)
             assert rig.alive() == []
             assert list(rig.expiry("x").pending) == [rig.entries[0].removesuffix("x")]
@@ -571,7 +564,7 @@ class TestArchive:
             rig.wait(25.0)  # the second life expires as well, while the first still waits
             assert len(rig.expiry("x").pending) == 2
             insert(writer, "x", life=3)
-            leader.store.before = None
+            leader.store.end_script()
             rig.wait(10.0)
             assert rig.lives("x")
             assert rig.expiry("x").pending == {}
@@ -585,16 +578,16 @@ class TestArchive:
         with Rig(**{**ARCHIVING, "ttl": 3.0}) as rig:
             leader, writer = fleet(rig)
 
-            async def refuse(verb: str, key: str) -> StoreError | None:
-                return StoreUnavailable("no") if key.startswith("resource=old/") else None
+            async def refuse(request: Request) -> StoreError | None:
+                return StoreUnavailable("no") if request.key.startswith("resource=old/") else None
 
-            leader.store.before = refuse
+            leader.store.always(ANY, ANY, refuse)
             for life in range(5):
                 insert(writer, "x", life=life)
                 rig.wait(8.0)
             assert len(rig.expiry("x").pending) == 4
             assert rig.lives("x")  # the fifth
-            leader.store.before = None
+            leader.store.end_script()
             rig.wait(15.0)
             assert not rig.lives("x")
             assert sorted(found["data"]["life"] for found in archive(rig)) == [0, 1, 2, 3, 4]
@@ -622,12 +615,12 @@ class TestArchive:
             assert envelope.reserved == {"count": 7}
 
 
-def _crash_at(node: Node, number: int) -> Callable[[str, str], Any]:
+def _crash_at(node: Node, number: int) -> Act:
     seen: list[str] = []
 
-    async def before(verb: str, key: str) -> StoreError | None:
-        if key.startswith("resource=") or (verb == "delete" and key.startswith(DUE)):
-            seen.append(key)
+    async def before(request: Request) -> StoreError | None:
+        if request.key.startswith("resource=") or (request.verb == "delete" and request.key.startswith(DUE)):
+            seen.append(request.key)
             if len(seen) == number:
                 node.host.crash()
         return None
@@ -795,7 +788,7 @@ class TestCallback:
             rig.wait(20.0)
             for epoch in range(1, 4):
                 leader = rig.node(f"leader{epoch}")
-                leader.store.before = _crash_at(leader, step * epoch)
+                leader.store.always(ANY, ANY, _crash_at(leader, step * epoch))
                 leader.lead(epoch)
                 rig.wait(8.0)
             rig.node("last").lead(9)
@@ -826,17 +819,17 @@ class TestCallback:
 
         async def callback(expired: Expired) -> None:
             calls.append(expired)
-            leader.store.before = refuse
+            leader.store.always(ANY, ANY, refuse)
 
-        async def refuse(verb: str, key: str) -> StoreError | None:
-            return StoreUnavailable("no") if verb == "replace" and key.startswith("resource=") else None
+        async def refuse(request: Request) -> StoreError | None:
+            return StoreUnavailable("no") if request.verb == "replace" and request.key.startswith("resource=") else None
 
         with Rig(ttl=20.0, callback=callback) as rig:
             leader, writer = fleet(rig)
             insert(writer, "x")
             rig.wait(40.0)
             assert len(rig.expiry("x").pending) == 1
-            leader.store.before = None
+            leader.store.end_script()
             rig.wait(10.0)
             assert len(calls) == 1
             assert rig.entries == []
