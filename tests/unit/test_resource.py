@@ -26,8 +26,10 @@ from tenure.errors import (
     StoreUnavailable,
     WriteUnknown,
 )
-from tenure.store import Metered, NotModified, Outcome, Rejected, Stored, StoreInfo, Unknown, Version
+from tenure.store import Metered, Stored
 from tenure.store.memory import MemoryStore
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, CONDITIONAL, Act, After, Request, ScriptedStore, yields
 
 pytestmark = pytest.mark.req("DB-2")
 
@@ -60,19 +62,6 @@ class Due(msgspec.Struct):
 
 class Number(int):
     pass
-
-
-class NoDiscard(MemoryStore):
-    """As a bucket: it cannot remove by version."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.info = StoreInfo(provider="memory", url="memory://")
-        self.deleted: list[str] = []
-
-    async def delete(self, *keys: str) -> None:
-        self.deleted += keys
-        await super().delete(*keys)
 
 
 @pytest.fixture
@@ -163,8 +152,10 @@ class TestOneRecord:
         await typed.insert(Email("ada", "hello"), id="m")
         assert (await typed.patch("m", {"subject": REMOVE})).data == Email("ada")
 
-    async def test_updates_without_a_version_all_count(self, store: MemoryStore) -> None:
-        numbers: Resource[dict[str, Any]] = Resource(Yielding(store), "numbers")
+    async def test_updates_without_a_version_all_count(self) -> None:
+        store = ScriptedStore()
+        store.always("get replace", ANY, yields)
+        numbers: Resource[dict[str, Any]] = Resource(store, "numbers")
         await numbers.insert({"n": 0}, id="n")
 
         async def add() -> None:
@@ -180,18 +171,6 @@ class TestOneRecord:
         assert record.reserved == {"seen": 19}
 
 
-class Yielding(Metered):
-    """Gives the others a turn at each request, so that calls overlap."""
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Any:
-        await asyncio.sleep(0)
-        return await super().get(key, unless=unless)
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        await asyncio.sleep(0)
-        return await super().replace(key, body, expected)
-
-
 class TestDeleting:
     async def test_with_a_conditional_delete_nothing_is_left(self, store: MemoryStore, emails: Resource[Email]) -> None:
         for id in ("e1", None):
@@ -200,7 +179,7 @@ class TestDeleting:
         assert [entry.key async for entry in store.list()] == []
 
     async def test_without_one_a_tombstone_stays_and_the_next_insert_goes_on_from_it(self) -> None:
-        store = NoDiscard()
+        store = ScriptedStore(conditional_delete=False)
         emails = Resource(store, "emails", Email)
         first = await emails.insert(Email("ada"), id="e1")
         await emails.delete("e1")
@@ -212,11 +191,11 @@ class TestDeleting:
         assert tombstone["version"] == first.version + 1
         again = await emails.insert(Email("ben"), id="e1")
         assert again.version == first.version + 2
-        assert store.deleted == []
+        assert store.count("delete") == 0
         assert await emails.count() == 1
 
     async def test_ids_that_are_never_used_again_leave_nothing(self) -> None:
-        store = NoDiscard()
+        store = ScriptedStore(conditional_delete=False)
         emails = Resource(store, "emails", Email)
         drawn = await emails.insert(Email("ada"))
         await emails.delete(drawn.id)
@@ -225,11 +204,11 @@ class TestDeleting:
         assert given.version == 1
         await once.delete("e1")
         assert [entry.key async for entry in store.list()] == []
-        assert len(store.deleted) == 2
+        assert len(store.keys_of("delete")) == 2
 
-    @pytest.mark.parametrize("make", [MemoryStore, NoDiscard])
-    async def test_reserved_fields_outlive_everything(self, make: type[MemoryStore]) -> None:
-        store = make()
+    @pytest.mark.parametrize("conditional_delete", [True, False])
+    async def test_reserved_fields_outlive_everything(self, conditional_delete: bool) -> None:
+        store = ScriptedStore(conditional_delete=conditional_delete)
         notes: Resource[dict[str, Any]] = Resource(store, "notes")
         await notes.insert({"a": 1}, id="n")
         marked = await notes.rewrite("n", lambda data, reserved: (data, {"watermark": 7}))
@@ -243,22 +222,18 @@ class TestDeleting:
         assert again.data == {"b": 1}
 
     async def test_a_tombstone_that_could_not_be_removed_is_a_delete_all_the_same(self) -> None:
-        class Refuses(MemoryStore):
-            async def discard(self, key: str, expected: Version) -> Outcome:
-                return Unknown(StoreUnavailable("no answer"))
-
-        notes: Resource[dict[str, Any]] = Resource(Refuses(), "notes")
+        store = ScriptedStore()
+        store.always("discard", ANY, "lost")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes")
         first = await notes.insert({}, id="n")
         await notes.delete("n")
         assert not await notes.exists("n")
         assert (await notes.insert({}, id="n")).version == first.version + 2
 
     async def test_an_id_that_shall_not_be_used_twice_and_whose_tombstone_is_there(self) -> None:
-        class Keeps(NoDiscard):
-            async def delete(self, *keys: str) -> None:
-                raise StoreUnavailable("no answer")
-
-        once: Resource[dict[str, Any]] = Resource(Keeps(), "once", reuse_ids=False)
+        store = ScriptedStore(conditional_delete=False)
+        store.always("delete", ANY, "lost")
+        once: Resource[dict[str, Any]] = Resource(store, "once", reuse_ids=False)
         await once.insert({}, id="n")
         await once.delete("n")
         with pytest.raises(RecordExists, match="ids are not used twice here"):
@@ -284,7 +259,7 @@ class TestListing:
         assert await emails.count() == 25
 
     async def test_tombstones_cost_no_request(self) -> None:
-        inner = NoDiscard()
+        inner = ScriptedStore(conditional_delete=False)
         store = Metered(inner)
         notes: Resource[dict[str, Any]] = Resource(store, "notes")
         for number in range(8):
@@ -334,13 +309,8 @@ class TestListing:
         assert (await emails.get("misfit")).data == Email("cured")
 
     async def test_an_object_too_large_to_be_read_is_set_aside(self) -> None:
-        class Large(MemoryStore):
-            async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-                if key == key_of("notes", "large"):
-                    raise BodyTooLarge(f"the object {key!r} has 99,999,999 bytes")
-                return await super().get(key, unless=unless)
-
-        store = Large()
+        store = ScriptedStore()
+        store.always("get", key_of("notes", "large"), BodyTooLarge("it has 99,999,999 bytes"))
         notes: Resource[dict[str, Any]] = Resource(store, "notes")
         await notes.insert({}, id="a")
         await store.put(key_of("notes", "large"), b"x")
@@ -356,11 +326,9 @@ class TestListing:
         assert "KeyError: 'no sevens'" in page.damaged[0].reason
 
     async def test_an_outage_is_a_store_error_and_no_group(self) -> None:
-        class Down(MemoryStore):
-            async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-                raise StoreUnavailable("no answer")
-
-        notes: Resource[dict[str, Any]] = Resource(Down(), "notes")
+        store = ScriptedStore()
+        store.always("get", ANY, "lost")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes")
         await notes.insert({}, id="a")
         await notes.insert({}, id="b")
         with pytest.raises(StoreUnavailable):
@@ -607,41 +575,36 @@ class TestEnvelope:
         assert decode(encode(envelope), "a") == f"its version is {MAX_VERSION}, after which there is none"
 
 
+def patches(store: ScriptedStore, count: int) -> Act:
+    """Others write to the record so often."""
+    others: Resource[dict[str, Any]] = Resource(store, "notes")
+
+    async def others_write(request: Request) -> None:
+        for number in range(count):
+            await others.patch("n", {"b": number})
+
+    return others_write
+
+
 class TestUncertainty:
     """Answers that are lost. What random walks find is in tests/simulated/test_resource_invariants.py."""
 
     async def test_a_create_that_cannot_be_seen_is_not_sent_twice_where_tombstones_are_removed(self) -> None:
-        class Swallows(MemoryStore):
-            creates = 0
-
-            async def create(self, key: str, body: bytes) -> Outcome:
-                self.creates += 1
-                return Unknown(StoreUnavailable("no answer"))
-
-        store = Swallows()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        store = ScriptedStore()
+        store.always("create", ANY, "lost")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         with pytest.raises(WriteUnknown, match="may have happened, or may still") as caught:
             await notes.insert({"a": 1})
-        assert store.creates == 1
+        assert store.count("create") == 1
         assert caught.value.record_id is not None
         assert caught.value.record_id.startswith(DRAWN)
 
     @pytest.mark.parametrize("conditional", [False, True])
     async def test_a_rejection_of_our_own_repeated_write_is_no_conflict(self, conditional: bool) -> None:
-        class Repeats(NoDiscard):
-            """Something on the way sends each conditional write twice, and passes on the second answer."""
-
-            async def create(self, key: str, body: bytes) -> Outcome:
-                await super().create(key, body)
-                return await super().create(key, body)
-
-            async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-                await super().replace(key, body, expected)
-                return await super().replace(key, body, expected)
-
-        store = Repeats()
-        store.info = StoreInfo(provider="memory", url="memory://", conditional_delete=conditional)
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        """Something on the way sends each conditional write twice, and passes on the second answer."""
+        store = ScriptedStore(conditional_delete=conditional)
+        store.always(CONDITIONAL, ANY, "twice")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         first = await notes.insert({"a": 1}, id="n")
         second = await notes.update("n", {"a": 2}, if_version=first.version)
         assert second.version == first.version + 1
@@ -652,43 +615,28 @@ class TestUncertainty:
             await notes.insert({"a": 4}, id="n")
 
     async def test_an_insert_that_was_refused_by_what_is_gone_since_is_not_sent_again_where_no_id_returns(self) -> None:
-        class Passing(NoDiscard):
-            """Something sends our create twice; before the second one a reader took the record and deleted it."""
-
-            creates = 0
-
-            async def create(self, key: str, body: bytes) -> Outcome:
-                self.creates += 1
-                return Rejected()
-
-        store = Passing()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        """Something sends our create twice; before the second one a reader took the record and deleted it."""
+        store = ScriptedStore(conditional_delete=False)
+        store.always("create", ANY, "rejected")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         with pytest.raises(WriteUnknown):
             await notes.insert({"a": 1})
-        assert store.creates == 1
+        assert store.count("create") == 1
 
     @pytest.mark.parametrize("lands", [True, False])
     async def test_an_insert_without_an_answer_is_told_however_often_the_key_was_written(self, lands: bool) -> None:
-        class Silent(NoDiscard):
-            """Our create gets no answer; others write many times before we look."""
+        """Our create gets no answer; others write many times before we look."""
+        store = ScriptedStore(conditional_delete=False)
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
+        others: Resource[dict[str, Any]] = Resource(store, "notes")
 
-            others: Resource[dict[str, Any]] | None = None
+        async def others_write(request: Request) -> None:
+            if not lands:
+                await others.insert({"a": 0}, id="n")
+            for number in range(2 * RECENT_WRITES):
+                await others.patch("n", {"b": number})
 
-            async def create(self, key: str, body: bytes) -> Outcome:
-                if self.others is None:
-                    return await super().create(key, body)
-                others, self.others = self.others, None
-                if lands:
-                    await super().create(key, body)
-                else:
-                    await others.insert({"a": 0}, id="n")
-                for number in range(2 * RECENT_WRITES):
-                    await others.patch("n", {"b": number})
-                return Unknown(StoreUnavailable("no answer"))
-
-        store = Silent()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
-        store.others = Resource(store, "notes")
+        store.on("create", ANY, After(others_write, "kept" if lands else "lost"))
         if lands:
             assert (await notes.insert({"a": 1}, id="n")).data == {"a": 1}
         else:
@@ -696,56 +644,20 @@ class TestUncertainty:
                 await notes.insert({"a": 1}, id="n")
 
     async def test_a_write_that_was_overwritten_meanwhile_is_recognised(self) -> None:
-        class Overwrites(NoDiscard):
-            """Our update lands, its answer is lost, and others write before we look."""
-
-            others: Resource[dict[str, Any]] | None = None
-
-            async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-                outcome = await super().replace(key, body, expected)
-                if self.others is None:
-                    return outcome
-                others, self.others = self.others, None
-                for number in range(3):
-                    await others.patch("n", {"b": number})
-                return Unknown(StoreUnavailable("no answer"))
-
-        store = Overwrites()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        """Our update lands, its answer is lost, and others write before we look."""
+        store = ScriptedStore(conditional_delete=False)
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         first = await notes.insert({"a": 1}, id="n")
-        store.others = Resource(store, "notes")
+        store.on("replace", ANY, After(patches(store, 3), "kept"))
         updated = await notes.update("n", {"a": 2}, if_version=first.version)
         assert updated.version == first.version + 1
         assert (await notes.get("n")).data == {"a": 2, "b": 2}
         assert (await notes.get("n")).version == first.version + 4
 
     async def test_one_that_too_many_have_overwritten_is_unknown(self) -> None:
-        class Buries(NoDiscard):
-            others: Resource[dict[str, Any]] | None = None
-
-            async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-                if self.others is None:
-                    return await super().replace(key, body, expected)
-                others, self.others = self.others, None
-                for number in range(RECENT_WRITES + 1):
-                    await others.patch("n", {"b": number})
-                return Unknown(StoreUnavailable("no answer"))
-
-        store = Buries()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        store = ScriptedStore(conditional_delete=False)
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         first = await notes.insert({"a": 1}, id="n")
-        store.others = Resource(store, "notes")
+        store.on("replace", ANY, After(patches(store, RECENT_WRITES + 1), "lost"))
         with pytest.raises(WriteUnknown):
             await notes.update("n", {"a": 2}, if_version=first.version)
-
-
-class _Quick:
-    """Waits for a turn of the loop instead of for seconds."""
-
-    def read(self) -> Any:
-        from tenure.clock import SYSTEM_CLOCK
-
-        return SYSTEM_CLOCK.read()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
