@@ -23,13 +23,13 @@ class ScriptedClock(SimulatedClock):
         self.slept: list[float] = []
         """What was asked for, sleep by sleep."""
         self.on_sleep: Act | None = None
-        self._acts = list(acts)
+        self.acts = list(acts)
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         await asyncio.sleep(0)
         self.advance(max(0.0, seconds))
-        act = self._acts.pop(0) if self._acts else self.on_sleep
+        act = self.acts.pop(0) if self.acts else self.on_sleep
         if act is not None and inspect.isawaitable(done := act()):
             await done
 

@@ -11,10 +11,10 @@ import pytest
 from tenure.coordinator.layout import MEMBERS, STATE, term_key, worker_key
 from tenure.coordinator.outside import Handover, ask_for_handover
 from tenure.election.records import Handoff, Member, Members, Refusal, State, Term, decode_state, encode
-from tenure.errors import ConfigError, RequestNotAnswered, RequestRefused, StoreUnavailable
-from tenure.store import NotModified, Outcome, Stored, Unknown, Version
-from tenure.store.memory import MemoryStore
-from tenure.testing import SimulatedClock
+from tenure.errors import ConfigError, RequestNotAnswered, RequestRefused
+from tenure.store import Stored
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, Request, ScriptedStore
 from tests.unit.leases import held, numbered, released
 
 pytestmark = pytest.mark.req("EL-17")
@@ -22,35 +22,27 @@ pytestmark = pytest.mark.req("EL-17")
 Act = Callable[[], Awaitable[None]]
 
 
-class Scene(SimulatedClock):
+class Scene(ScriptedClock):
     """A lease, and what happens to it at each pause of whoever asks."""
 
     def __init__(self, *acts: Act) -> None:
-        super().__init__()
-        self.store = Bucket(self)
-        self.acts = list(acts)
-        self.pauses = 0
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-        self.pauses += 1
-        if self.acts:
-            await self.acts.pop(0)()
+        super().__init__(*acts)
+        self.store = ScriptedStore(clock=self)
 
     async def lease(self) -> State:
-        stored = await MemoryStore.get(self.store, STATE)
+        stored = await self.store.inner.get(STATE)
         assert isinstance(stored, Stored)
         state = decode_state(stored.body)
         assert isinstance(state, State)
         return state
 
     async def put(self, state: State) -> None:
-        await MemoryStore.put(self.store, STATE, encode(state))
+        await self.store.inner.put(STATE, encode(state))
 
     async def change(self, **changes: Any) -> None:
         await self.put(msgspec.structs.replace(await self.lease(), **changes))
 
-    async def renew(self) -> None:
+    async def renew(self, request: Request | None = None) -> None:
         state = await self.lease()
         number = state.renewals + 1
         await self.change(write_id=f"n{number}", leader_write_id=f"n{number}", renewals=number)
@@ -60,7 +52,7 @@ class Scene(SimulatedClock):
             state = held(name, epoch=epoch, grant_id=f"g{epoch}", write_id="n", leader_write_id="n")
             await self.put(state)
             term = Term(write_id="t", epoch=epoch, leader_id=name, uid=state.uid, grant_id=state.grant_id)
-            await MemoryStore.put(self.store, term_key(epoch), encode(term))
+            await self.store.inner.put(term_key(epoch), encode(term))
 
         return act
 
@@ -74,38 +66,12 @@ class Scene(SimulatedClock):
 
     async def fleet(self, *names: str) -> None:
         members = tuple(Member(name, f"{name}-1") for name in names)
-        await MemoryStore.put(self.store, MEMBERS, encode(Members(write_id="m", epoch=7, version=1, members=members)))
+        await self.store.inner.put(MEMBERS, encode(Members(write_id="m", epoch=7, version=1, members=members)))
 
     async def ask(self, **options: Any) -> Handover:
         return await ask_for_handover(
             self.store, "default", **{"by": "ops", "clock": self, "draw_id": numbered("ops-"), **options}
         )
-
-
-class Bucket(MemoryStore):
-    """Each swap meets the next of `fates`: `lost`, `kept`, or something that happens first."""
-
-    def __init__(self, clock: SimulatedClock) -> None:
-        super().__init__(clock=clock)
-        self.fates: list[str | Act] = []
-        self.failing = 0
-        self.swaps = 0
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        if self.failing:
-            self.failing -= 1
-            raise StoreUnavailable("unreadable")
-        return await super().get(key, unless=unless)
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        self.swaps += 1
-        fate = self.fates.pop(0) if self.fates else "ok"
-        if callable(fate):
-            await fate()
-        if fate == "lost":
-            return Unknown(StoreUnavailable("lost"))
-        outcome = await super().replace(key, body, expected)
-        return Unknown(StoreUnavailable("kept")) if fate == "kept" else outcome
 
 
 async def nothing() -> None:
@@ -154,7 +120,7 @@ async def test_a_grant_that_is_not_on_record_is_not_leadership_yet() -> None:
 
     async def recorded_as_anothers() -> None:
         term = Term(write_id="t", epoch=8, leader_id="cyd", uid="cyd-1", grant_id="hers")
-        await MemoryStore.put(scene.store, term_key(8), encode(term))
+        await scene.store.inner.put(term_key(8), encode(term))
 
     await scene.put(held())
     scene.acts = [unrecorded, recorded_as_anothers]
@@ -271,18 +237,18 @@ async def test_a_renewal_that_came_between_is_not_overwritten() -> None:
     scene = Scene(nothing)
     scene.acts.append(scene.elects("ben"))
     await scene.put(held())
-    scene.store.fates = [scene.renew]
+    scene.store.on("replace", ANY, scene.renew)
     await scene.ask()
-    assert scene.store.swaps == 2
+    assert scene.store.count("replace") == 2
 
 
 async def test_a_lease_that_never_holds_still_is_not_asked_for_ever() -> None:
     scene = Scene()
     await scene.put(held())
-    scene.store.fates = [scene.renew] * 1000
+    scene.store.always("replace", ANY, scene.renew)
     with pytest.raises(RequestRefused, match="changed"):
         await scene.ask()
-    assert scene.store.swaps < 100
+    assert scene.store.count("replace") < 100
     assert (await scene.lease()).handoff is None
 
 
@@ -291,14 +257,14 @@ async def test_a_request_whose_answer_was_lost_is_made_once(fates: list[str]) ->
     scene = Scene(*[nothing] * len(fates))
     scene.acts.append(scene.elects("ben"))
     await scene.put(held())
-    scene.store.fates = list(fates)
+    scene.store.on("replace", ANY, *fates)
     assert await scene.ask() == Handover("ada", 7, "ben", 8)
-    assert scene.store.swaps == len(fates) + ("kept" not in fates)
+    assert scene.store.count("replace") == len(fates) + ("kept" not in fates)
 
 
 async def test_a_store_that_fails_while_it_waits_disturbs_only_the_wait() -> None:
     async def fail() -> None:
-        scene.store.failing = 1
+        scene.store.on("get", ANY, "lost")
 
     scene = Scene(fail, fail)
     scene.acts.append(scene.elects("ben"))
@@ -310,7 +276,7 @@ async def test_a_request_that_was_followed_at_once_is_not_made_to_the_next_leade
     scene = Scene()
     scene.acts.append(scene.elects("ben"))
     await scene.put(held())
-    scene.store.fates = ["kept"]
+    scene.store.on("replace", ANY, "kept")
     try:
         assert await scene.ask(force=True, timeout=2.0) == Handover("ada", 7, "ben", 8)
     finally:
@@ -322,5 +288,5 @@ async def test_a_transfer_that_was_followed_at_once_is_a_success() -> None:
     scene.acts.append(scene.elects("ben"))
     await scene.fleet("ada", "ben")
     await scene.put(held())
-    scene.store.fates = ["kept"]
+    scene.store.on("replace", ANY, "kept")
     assert await scene.ask(to="ben") == Handover("ada", 7, "ben", 8)
