@@ -316,3 +316,11 @@ class ScriptedStore:
 def _check_fate(fate: Fate) -> None:
     if isinstance(fate, str) and fate not in NAMED:
         raise ValueError(f"there is no fate {fate!r}: there are {', '.join(NAMED)}")
+
+
+class WholeSeconds(MemoryStore):
+    """Its listings say when an object was written without the fraction, as those of most buckets."""
+
+    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
+        async for entry in super().list(prefix, after=after):
+            yield msgspec.structs.replace(entry, modified=entry.modified.replace(microsecond=0))

@@ -24,30 +24,18 @@ from tenure.dashboard.work import Budget
 from tenure.election.records import Term, Worker, encode
 from tenure.errors import BodyTooLarge, StoreUnavailable
 from tenure.ledger import InboxName, ledger_store
-from tenure.store import NotModified, Stored, Version
 from tenure.store.readonly import ReadOnly
 from tenure.testing import SimulatedClock
-from tests.unit.dashboards import CountingStore, a_lease, turns
+from tests.support.store import ANY, WRITES, ScriptedStore
+from tests.unit.dashboards import a_lease, turns
 
 pytestmark = pytest.mark.req("OP-5")
-
-
-class Flaky(CountingStore):
-    is_down = False
-    too_large = "none"
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        if key.startswith(self.too_large):
-            raise BodyTooLarge("it is too large")
-        if self.is_down:
-            raise StoreUnavailable("it does not answer, with a secret at https://user:hunter2@host/?sig=hunter2")
-        return await super().get(key, unless=unless)
 
 
 class Scene:
     def __init__(self) -> None:
         self.clock = SimulatedClock()
-        self.store = Flaky(self.clock)
+        self.store = ScriptedStore(clock=self.clock)
         self.own = namespace_store(self.store, "default")
         self.collector = Collector(ReadOnly(self.store), "memory://", "default", interval=1.0, clock=self.clock)
 
@@ -85,10 +73,10 @@ async def test_while_nobody_watches_it_costs_two_requests_a_minute() -> None:
     await scene.lead()
     async with scene.looking():
         await scene.passes(60)
-        scene.store.verbs.clear()
+        scene.store.requests.clear()
         await scene.passes(600, step=5)
-        assert scene.store.verbs["list"] == 0
-        assert 19 <= scene.store.verbs["get"] <= 21
+        assert scene.store.count("list") == 0
+        assert 19 <= scene.store.count("get") <= 21
         assert isinstance(scene.section("lease"), Lease)
         assert scene.section("lease").leader == "ada"
 
@@ -99,20 +87,19 @@ async def test_while_somebody_watches() -> None:
     async with scene.looking():
         scene.collector.joined()
         await scene.passes(30)
-        scene.store.verbs.clear()
-        scene.store.keys.clear()
+        scene.store.requests.clear()
         await scene.passes(60)
         state = folder_of("default") + STATE
-        assert 58 <= scene.store.keys[state] <= 61, "one look at the lease a second"
-        assert 11 <= scene.store.keys[folder_of("default") + "workers/"] <= 13, "workers every five"
-        assert scene.store.keys[folder_of("default") + TERMS] == 0, "terms when the epoch changes"
-        assert scene.store.verbs["write"] == 0
+        assert 58 <= scene.store.count(ANY, state) <= 61, "one look at the lease a second"
+        assert 11 <= scene.store.count(ANY, folder_of("default") + "workers/") <= 13, "workers every five"
+        assert scene.store.count(ANY, folder_of("default") + TERMS) == 0, "terms when the epoch changes"
+        assert scene.store.count(WRITES) == 0
         scene.collector.left()
         await scene.passes(90)
-        scene.store.verbs.clear()
+        scene.store.requests.clear()
         await scene.passes(60)
-        assert scene.store.verbs["list"] == 0
-        assert scene.store.verbs["get"] <= 3
+        assert scene.store.count("list") == 0
+        assert scene.store.count("get") <= 3
 
 
 async def test_whoever_comes_is_not_kept_waiting() -> None:
@@ -134,7 +121,8 @@ async def test_a_store_that_does_not_answer_is_told_without_its_secrets() -> Non
         scene.collector.touch()
         await turns()
         assert scene.collector.trouble is None
-        scene.store.is_down = True
+        secret = "it does not answer, with a secret at https://user:hunter2@host/?sig=hunter2"
+        down = scene.store.always("get", ANY, StoreUnavailable(secret))
         await scene.passes(5)
         assert scene.collector.trouble is not None
         meta = scene.section("meta")
@@ -144,10 +132,10 @@ async def test_a_store_that_does_not_answer_is_told_without_its_secrets() -> Non
         assert "hunter2" not in str(meta)
         assert "hunter2" not in scene.collector.trouble
         assert "hunter2" not in str(scene.section("changes"))
-        scene.store.verbs.clear()
+        scene.store.requests.clear()
         await scene.passes(300, step=1)
         assert scene.section("meta").problem.since_ms == since
-        scene.store.is_down = False
+        down.stop()
         scene.collector.touch()
         await scene.passes(60)
         assert scene.section("meta").problem is None
@@ -165,9 +153,9 @@ class TestWorkers:
         async with scene.looking():
             scene.collector.joined()
             await scene.passes(1)
-            scene.store.keys.clear()
+            scene.store.requests.clear()
             await scene.passes(5)
-            read = [key for key in scene.store.keys if "worker=" in key]
+            read = set(scene.store.made("get list", "*worker=*"))
             assert len(read) == PULSES_PER_LISTING + 1
             usage = scene.section("usage")
             assert isinstance(usage, Usage)
@@ -180,7 +168,7 @@ class TestWorkers:
             assert isinstance(latency, Latency)
             assert latency.leader[-1][1:] == (5.0, 4.0, 20.0, 30.0)
             await scene.passes(25)
-            read = [key for key in scene.store.keys if "worker=" in key]
+            read = set(scene.store.made("get list", "*worker=*"))
             assert len(read) == 101, "each in its turn"
 
     async def test_pages(self) -> None:
@@ -286,12 +274,12 @@ class TestTerms:
             await scene.passes(2)
             rows = scene.section("terms").terms
             assert [row.epoch for row in rows] == list(range(301 - MAX_TERMS, 301))
-            scene.store.keys.clear()
+            scene.store.requests.clear()
             await scene.lead("bob", 301)
             await scene.passes(3)
-            read = [key for key in scene.store.keys if "terms/0" in key]
+            read = set(scene.store.made("get list", "*terms/0*"))
             assert len(read) == 1
-            assert scene.store.keys[folder_of("default") + TERMS] == 1
+            assert scene.store.count(ANY, folder_of("default") + TERMS) == 1
             assert len(scene.section("terms").terms) == MAX_TERMS
 
     async def test_a_term_that_is_not_on_record_is_not_asked_for_each_second(self) -> None:
@@ -300,7 +288,7 @@ class TestTerms:
         async with scene.looking():
             scene.collector.joined()
             await scene.passes(60)
-            assert scene.store.keys[folder_of("default") + TERMS] <= 14
+            assert scene.store.count(ANY, folder_of("default") + TERMS) <= 14
 
 
 class TestLedgers:
@@ -337,10 +325,10 @@ class TestLedgers:
             assert queues.total == 300
             assert all(row.looked_ms is not None for row in queues.rows)
             assert {row.inbox for row in queues.rows} == {1}
-            scene.store.verbs.clear()
+            scene.store.requests.clear()
             await scene.passes(60)
-            assert scene.store.verbs.total() / 60 < 5 * LOOKS_PER_SECOND
-            assert scene.store.verbs["write"] == 0
+            assert scene.store.count() / 60 < 5 * LOOKS_PER_SECOND
+            assert scene.store.count(WRITES) == 0
             oldest = min(row.looked_ms or 0 for row in scene.section("queues").rows)
             assert scene.clock.read().wall_ns // 1_000_000 - oldest < 30_000
 
@@ -371,10 +359,10 @@ class TestLedgers:
         for number in (1, 2, 3):
             await own.put(f"log/{number:020d}", b"x" * 500)
         look = QueueLook(ReadOnly(scene.store), "q", scene.clock)
-        scene.store.verbs.clear()
+        scene.store.requests.clear()
         await look.look(1499)
         assert "too much" in (look.row().problem or "")
-        assert scene.store.verbs["get"] == 0
+        assert scene.store.count("get") == 0
         await own.put(f"snapshots/{2:020d}", b"{")
         await look.look(1499)
         assert "too much" not in (look.row().problem or "")
@@ -383,7 +371,7 @@ class TestLedgers:
         scene = Scene()
         for name in ("a", "b", "c"):
             await ledger_store(scene.store, "s3-queue", name).put(InboxName(0, "u", 1).key, b"")
-        scene.store.too_large = "plugin=s3-queue/name=b/log/"
+        scene.store.always("get", "plugin=s3-queue/name=b/log/*", BodyTooLarge("it is too large"))
         async with scene.looking():
             scene.collector.joined()
             await scene.passes(40)
@@ -393,14 +381,14 @@ class TestLedgers:
             assert scene.section("meta").problem is None
 
     async def test_a_capped_listing(self) -> None:
-        store = CountingStore()
+        store = ScriptedStore()
         for number in range(5):
             await store.put(f"a/{number}", b"")
         assert len([entry async for entry in Capped(store, 3).list("a/")]) == 3
         assert len([entry async for entry in Capped(store, 9).list("a/")]) == 5
-        store.verbs.clear()
+        store.requests.clear()
         assert [entry async for entry in Capped(store, 0).list("a/")] == []
-        assert store.verbs["list"] == 0
+        assert store.count("list") == 0
 
 
 def test_points_are_thinned_where_they_are_old() -> None:

@@ -10,27 +10,14 @@ from random import Random
 
 import pytest
 
-from tenure.clock import Reading
 from tenure.errors import NotFound
 from tenure.store import Applied, Rejected, Stored, Unknown, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place
+from tenure.testing import SimulatedClock
 
 pytestmark = pytest.mark.req("DB-2")
-
-
-class StoppedClock:
-    """A wall clock that stands still, or goes where it is told: versions must rise all the same."""
-
-    def __init__(self) -> None:
-        self.wall_ns = 1_800_000_000_000_000_000
-
-    def read(self) -> Reading:
-        return Reading(0, 0, 0, self.wall_ns)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
 
 
 async def create(store: DirectoryStore, key: str, body: bytes = b"x") -> Version:
@@ -40,7 +27,7 @@ async def create(store: DirectoryStore, key: str, body: bytes = b"x") -> Version
 
 
 async def test_versions_of_a_key_never_repeat_whatever_the_clock_does(tmp_path: Path) -> None:
-    clock = StoppedClock()
+    clock = SimulatedClock()
     seen: set[str] = set()
     for round_number in range(12):
         store = DirectoryStore(tmp_path, clock=clock)  # what is known has to be on the disk
@@ -56,7 +43,7 @@ async def test_versions_of_a_key_never_repeat_whatever_the_clock_does(tmp_path: 
             assert isinstance(await store.discard("a/k", written[-1]), Applied)
         assert not seen & {version.e_tag for version in written}
         seen |= {version.e_tag for version in written}
-        clock.wall_ns -= 1
+        clock.step_wall(-1e-9)
         await store.aclose()
 
 

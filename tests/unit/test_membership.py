@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -25,22 +23,13 @@ from tenure.coordinator.membership import (
 from tenure.election.rank import MAX_STEPS
 from tenure.election.records import MAX_RECORD_BYTES, Member, Members, Worker, decode, encode
 from tenure.errors import StoreUnavailable, WorkerReplaced
-from tenure.store import Entry, Stored
-from tenure.store.memory import MemoryStore
+from tenure.store import Stored
 from tenure.testing import SimulatedClock
-from tests.support.store import ANY, CONDITIONAL, After, Request, ScriptedStore
+from tests.support.store import ANY, CONDITIONAL, After, Request, ScriptedStore, WholeSeconds
 from tests.unit.leases import numbered
 
 TIMEOUT = 20.0
 TOO_NEW = b'{"schemaVersion":2}'
-
-
-class WholeSeconds(MemoryStore):
-    """Its listings show when an object was written, without the fraction."""
-
-    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        async for entry in super().list(prefix, after=after):
-            yield msgspec.structs.replace(entry, modified=entry.modified.replace(microsecond=0))
 
 
 class Scene:

@@ -29,6 +29,7 @@ from tenure.telemetry.otel import Instrumentation, StoreSpans, instrument
 from tenure.telemetry.otel.instruments import otel_name
 from tenure.telemetry.otel.store import folder_of
 from tenure.telemetry.sampling import Sampler
+from tests.support.store import ANY, Hold, ScriptedStore
 from tests.support.waiting import eventually
 from tests.unit.telemetry_rig import SWIFT, nowhere, process
 
@@ -258,17 +259,12 @@ async def test_a_request_that_failed_says_so_by_its_kind(told: Told) -> None:
 async def test_a_request_that_was_cut_short_ends_its_span(told: Told) -> None:
     async with Database(nowhere()) as db:
         assert isinstance(db.store, Metered)
-        hung = asyncio.Event()
-
-        class Hanging(Faulty):
-            async def get(self, key: str, **options: Any) -> Any:
-                hung.set()
-                await asyncio.Event().wait()
-
-        db.store.wrap(lambda inner: Hanging(inner, Faults(), random=Random(1)))
+        scripted, hold = ScriptedStore(), Hold()
+        scripted.always("get", ANY, hold)
+        db.store.wrap(lambda inner: scripted)
         told.instrument(db)
         task = asyncio.create_task(db.store.get("folder/key"))
-        await hung.wait()
+        await hold.reached()
         task.cancel()
         await asyncio.wait([task])
     [span] = told.spans
