@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lab.process import Child
 from tenure.cli.main import run
 
 
@@ -36,7 +37,7 @@ def environment(changes: Mapping[str, str]) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
     if path := clean.get("PYTHONPATH"):
         clean["PYTHONPATH"] = os.pathsep.join(str(Path(each).absolute()) for each in path.split(os.pathsep))
-    return {**clean, **changes}
+    return {**clean, "COLUMNS": "80", **changes}
 
 
 def tenure(*arguments: str, home: Path | None = None, given: str | bytes = b"", **changes: str) -> Run:
@@ -85,6 +86,13 @@ def tenure_process(
     seconds = time.monotonic() - started
     ran = Run(done.returncode, done.stdout.decode(), done.stderr.decode(), seconds)
     return _without_a_trace(ran, arguments, changes)
+
+
+def tenure_child(
+    *arguments: str, folder: Path, home: Path | None = None, stdin: int = subprocess.DEVNULL, **changes: str
+) -> Child:
+    """The same in a process that goes on; what it writes lies in `folder`."""
+    return Child([sys.executable, "-m", "tenure", *arguments], folder, env=environment(changes), cwd=home, stdin=stdin)
 
 
 def ok(ran: Run) -> Run:
