@@ -24,7 +24,7 @@ import pytest
 
 from tenure.store import Access, open_store
 from tenure.store.url import parse_url
-from tests.acceptance.command import Run, tenure
+from tests.support.command import Run, tenure_process
 from tests.support.waiting import eventually_here
 
 COMMAND = [sys.executable, "-m", "tenure", "demo"]
@@ -69,7 +69,7 @@ def check(run: Run) -> None:
 @pytest.mark.slow
 def test_the_story_for_scripts_on_a_directory_of_the_users(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
-    run = tenure("demo", "--json", "--store", tmp_path.as_uri())
+    run = tenure_process("demo", "--json", "--store", tmp_path.as_uri())
     check(run)
     assert run.json()["store"].startswith(f"{tmp_path.as_uri()}/tenure-demo-")
     for sentence in (
@@ -92,7 +92,7 @@ def test_the_story_for_scripts_on_a_directory_of_the_users(tmp_path: Path) -> No
 def test_the_story_on_a_bucket(url_of: Callable[[str], str]) -> None:
     url = url_of("ministack")
     secret = parse_url(url).options["secret_access_key"]
-    run = tenure("demo", "--json", "--store", url)
+    run = tenure_process("demo", "--json", "--store", url)
     check(run)
     assert secret not in run.out + run.err
     assert "All that they share is a bucket" in run.err
@@ -107,7 +107,7 @@ async def _keys(url: str) -> list[str]:
 def test_a_store_that_cannot_do_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for url in ("memory://", "ftp://somewhere", f"file://{tmp_path}/file"):
-        run = tenure("demo", "--store", url)
+        run = tenure_process("demo", "--store", url)
         assert run.code == 2, run.out + run.err
         assert len(run.err.strip().splitlines()) == 1
         assert run.out == ""
@@ -117,7 +117,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     """Before anything is begun."""
     (tmp_path / "starlette").mkdir()
     (tmp_path / "starlette" / "__init__.py").write_text("raise ImportError('not here')")
-    run = tenure("demo", "--dashboard", PYTHONPATH=str(tmp_path))
+    run = tenure_process("demo", "--dashboard", PYTHONPATH=str(tmp_path))
     assert run.code == 2
     assert run.out == ""
     assert len(run.err.strip().splitlines()) == 1

@@ -10,7 +10,7 @@ from obstore.store import S3Store
 
 from lab.buckets import make_bucket
 from lab.endpoint import AzureEndpoint, S3Endpoint
-from tests.acceptance.command import Run, tenure
+from tests.support.command import Run, tenure
 
 BUCKET = "tests"
 KEYS = {"fit", "reasons", "dialect", "races", "latency_ms"}

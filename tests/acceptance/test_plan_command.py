@@ -13,7 +13,7 @@ from rich.console import Console
 from tenure.cli.plan import show
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.plan import Circumstances, make_plan
-from tests.acceptance.command import tenure
+from tests.support.command import tenure
 
 DOCS = Path(__file__).parents[2] / "docs"
 

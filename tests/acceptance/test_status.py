@@ -16,10 +16,10 @@ from tenure.coordinator.reading import read_worker_timeout
 from tenure.election.records import Handoff, Metadata, Refusal, State, Worker, encode
 from tenure.store import open_store
 from tenure.store.memory import MemoryStore
-from tests.acceptance.command import Run, tenure
 from tests.acceptance.fleet import fleet, leader_of
 from tests.acceptance.test_doctor import files_of
 from tests.support.clock import ScriptedClock
+from tests.support.command import Run, tenure, tenure_process
 
 KEYS = {"leader", "epoch", "workers", "lease_remaining_seconds"}
 DEAD = State(
@@ -35,7 +35,7 @@ DEAD = State(
 
 
 async def command(*arguments: str, **environment: str) -> Run:
-    return await asyncio.to_thread(tenure, *arguments, **environment)
+    return await asyncio.to_thread(tenure_process, *arguments, **environment)
 
 
 async def plant(url: str, body: bytes, namespace: str = "default", workers: tuple[str, ...] = ()) -> None:

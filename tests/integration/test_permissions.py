@@ -31,6 +31,7 @@ from tenure.clock import SYSTEM_CLOCK
 from tenure.dashboard.actions import Actions
 from tenure.store.url import parse_url
 from tests.acceptance.test_dashboard_command import Served, served
+from tests.support.command import tenure_process
 from tests.support.waiting import eventually_here
 
 ROOT = Path(__file__).parents[2]
@@ -250,9 +251,9 @@ def place_on(
 def said(url: str, words: Iterable[str], codes: Iterable[int] = (0,)) -> str:
     """By a process of its own."""
     line = [url if word == "URL" else word for word in words]
-    done = subprocess.run([sys.executable, "-m", "tenure", *line], capture_output=True, text=True, timeout=240)
-    assert done.returncode in codes, (line, done.stdout, done.stderr)
-    return done.stdout
+    done = tenure_process(*line, timeout=240)
+    assert done.code in codes, (line, done.out, done.err)
+    return done.out
 
 
 TRIED_ELSEWHERE = {

@@ -14,7 +14,6 @@ import pytest
 from tenure import Database
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.lead import Lead
-from tenure.errors import LeadershipLost
 from tenure.plugins.poll import (
     CommandCheck,
     Failure,
@@ -26,6 +25,7 @@ from tenure.plugins.poll import (
     read_results,
 )
 from tenure.plugins.supervisor.child import Context
+from tests.support.lease import ScriptedLease
 from tests.support.waiting import eventually
 
 _numbers = itertools.count(1)
@@ -80,20 +80,9 @@ async def test_under_static_assignment_there_are_no_epochs_and_checks_are_run_al
     assert [entry.key async for entry in database.store.list("plugin=poll/name=default/agents/")] == [], "it has left"
 
 
-class EndingLead:
-    """As much of a leadership as polling asks for."""
-
-    epoch = 7
-    over = False
-
-    def ensure(self, seconds: float = 0.0) -> None:
-        if self.over:
-            raise LeadershipLost("it is over")
-
-
 async def test_nothing_is_written_once_the_leadership_is_over(database: Database) -> None:
     schedule = PollSchedule("true", CommandCheck("true"), every=1)
-    lead = EndingLead()
+    lead = ScriptedLease(7)
     orchestrator = PollOrchestrator([schedule], tick=0.05, dispatch_within=0.2)
     context = Context(
         name="poll",
@@ -109,7 +98,7 @@ async def test_nothing_is_written_once_the_leadership_is_over(database: Database
     await eventually(lambda: orchestrator.status().failed >= 2)  # nobody executes
     jobs = await read_jobs(database)
     assert {job.epoch for job in jobs} == {7}
-    lead.over = True
+    lead.valid = False
     before = [(entry.key, entry.version) async for entry in database.store.list("plugin=poll/")]
     await asyncio.sleep(2.5)
     assert [(entry.key, entry.version) async for entry in database.store.list("plugin=poll/")] == before

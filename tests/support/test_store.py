@@ -10,7 +10,19 @@ import pytest
 from tenure.errors import AccessDenied, NoConditionalDelete, NotFound, StoreUnavailable
 from tenure.store import Applied, Rejected, Stored, Unknown, Version
 from tenure.store.memory import MemoryStore
-from tests.support.store import ANY, CONDITIONAL, NAMED, WRITES, After, Hold, Request, ScriptedStore, yields
+from tests.support.clock import ScriptedClock
+from tests.support.store import (
+    ANY,
+    CONDITIONAL,
+    NAMED,
+    WRITES,
+    After,
+    Hold,
+    Request,
+    ScriptedStore,
+    WholeSeconds,
+    yields,
+)
 
 
 async def body(store: ScriptedStore, key: str = "k") -> bytes | None:
@@ -260,3 +272,31 @@ async def test_a_bucket_cannot_remove_by_version() -> None:
     assert not store.info.conditional_delete
     with pytest.raises(NoConditionalDelete):
         await store.discard("k", version)
+
+
+async def test_the_end_of_a_script_and_a_way_beside_it() -> None:
+    store = ScriptedStore("lost", "lost", conditional_delete=False)
+    store.always("get", ANY, "lost")
+    beside = store.beside()
+    assert isinstance(await beside.create("k", b"1"), Applied)
+    assert not beside.info.conditional_delete
+    assert isinstance(await store.create("k", b"2"), Unknown)
+    store.end_script()
+    assert isinstance(await store.create("k", b"2"), Rejected)
+    assert await store.get("k") == Stored(b"1", Version("1"))
+    assert beside.log == ["create k"]
+
+
+async def test_what_it_does_not_have_cannot_be_set() -> None:
+    """A test that patches a store by hand would not be seen in its script."""
+    with pytest.raises(AttributeError):
+        ScriptedStore().get = None  # type: ignore[method-assign, assignment]
+
+
+async def test_listings_in_whole_seconds() -> None:
+    clock = ScriptedClock()
+    clock.advance(0.5)
+    store = ScriptedStore(inner=WholeSeconds(clock=clock))
+    await store.put("k", b"")
+    (entry,) = [entry async for entry in store.list()]
+    assert entry.modified.timestamp() == await clock.now() - 0.5

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tenure.election.records import encode
-from tenure.errors import LeadershipLost, SchemaTooNew, StoreError, StoreUnavailable, TicketLost
+from tenure.errors import SchemaTooNew, StoreError, StoreUnavailable, TicketLost
 from tenure.ledger import LedgerConfig, LogEntry
 from tenure.ledger import follower as follower_module
 from tenure.ledger.config import MAX_ENTRY_BYTES
@@ -26,6 +26,7 @@ from tenure.plugins.queue.leading import Leading
 from tenure.plugins.queue.wire import Failure, Outcome
 from tenure.store.memory import MemoryStore
 from tenure.testing.machine import EPOCH_SECONDS
+from tests.support.lease import ScriptedLease
 from tests.support.store import ANY, Request
 from tests.unit.queue_rig import FOLDER, LOG, Rig
 from tests.unit.queues import Desk, messages_of
@@ -453,16 +454,10 @@ def test_a_tick_full_of_reports_of_long_errors_makes_an_entry_that_can_be_writte
 async def test_a_leader_that_is_none_any_more_clears_no_segments_and_says_nothing() -> None:
     """It tidies up beside its work, in a task that nobody awaits."""
 
-    class Over:
-        epoch = 2
-
-        def ensure(self, seconds: float = 0.0) -> None:
-            raise LeadershipLost("epoch 2 is over")
-
     store = MemoryStore()
     await store.put("seg/1-x-1", b"of a former leader")
     leading = object.__new__(Leading)
-    leading._store, leading._lead = store, Over()  # type: ignore[assignment]
+    leading._store, leading._lead = store, ScriptedLease(2, left=0)
     await leading._clear_segments(frozenset())
     assert [row.key async for row in store.list("seg/")] == ["seg/1-x-1"]
 
