@@ -165,4 +165,4 @@ def test_none_is_read_into_memory_from_a_server(filled_bucket: str) -> None:
     for command, key in (("status", STATE), ("audit", MEMBERS), ("workers", STATE)):
         said = asked(filled_bucket, [command])
         assert f"{OURS}{key}" in said.err
-        assert said.returncode == 2
+        assert said.code == 2

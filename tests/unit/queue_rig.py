@@ -160,7 +160,7 @@ class Rig:
         home = _Home(self, host)
         plugin = S3QueuePlugin("jobs", producer_only=True, ledger=self.ledger)
         plugin.attach(home, "jobs")  # type: ignore[arg-type]
-        return plugin, host, home.store  # type: ignore[return-value]
+        return plugin, host, home.store
 
     def store(self, host: Host) -> Any:
         return ScriptedStore(inner=SimulatedStore(self.bucket, host, self.network))

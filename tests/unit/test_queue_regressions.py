@@ -457,7 +457,7 @@ async def test_a_leader_that_is_none_any_more_clears_no_segments_and_says_nothin
     store = MemoryStore()
     await store.put("seg/1-x-1", b"of a former leader")
     leading = object.__new__(Leading)
-    leading._store, leading._lead = store, ScriptedLease(2, left=0)
+    leading._store, leading._lead = store, ScriptedLease(2, left=0)  # type: ignore[assignment]
     await leading._clear_segments(frozenset())
     assert [row.key async for row in store.list("seg/")] == ["seg/1-x-1"]
 

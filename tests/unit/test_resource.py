@@ -26,7 +26,7 @@ from tenure.errors import (
     StoreUnavailable,
     WriteUnknown,
 )
-from tenure.store import Metered, Stored
+from tenure.store import Metered, Store, Stored
 from tenure.store.memory import MemoryStore
 from tests.support.clock import ScriptedClock
 from tests.support.store import ANY, CONDITIONAL, Act, After, Request, ScriptedStore, yields
@@ -74,7 +74,7 @@ def emails(store: MemoryStore) -> Resource[Email]:
     return Resource(store, "emails", Email)
 
 
-async def raw(store: MemoryStore, name: str, id: str) -> dict[str, Any]:
+async def raw(store: Store, name: str, id: str) -> dict[str, Any]:
     stored = await store.get(key_of(name, id))
     assert isinstance(stored, Stored)
     found: dict[str, Any] = json.loads(stored.body)

@@ -21,8 +21,7 @@ from tenure.errors import (
     StoreUnavailable,
     WriteUnknown,
 )
-from tenure.store import Stored, Version
-from tenure.store.memory import MemoryStore
+from tenure.store import Store, Stored, Version
 from tests.support.clock import ScriptedClock
 from tests.support.store import ANY, CONDITIONAL, Request, ScriptedStore
 
@@ -96,7 +95,7 @@ def guard_of(things: Resource[Any]) -> Watchful:
     return things._guard
 
 
-async def reserved_of(store: MemoryStore, id: str) -> dict[str, Any]:
+async def reserved_of(store: Store, id: str) -> dict[str, Any]:
     stored = await store.get(key_of("things", id))
     assert isinstance(stored, Stored)
     found: dict[str, Any] = json.loads(stored.body)["reserved"]

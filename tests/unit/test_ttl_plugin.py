@@ -24,6 +24,7 @@ from tenure.plugins.ttl.state import MAX_CLEANUPS, MAX_TRIALS, TTLMachine
 from tenure.plugins.ttl.wire import CLEANUP, Letter, Request
 from tests.support.lease import ScriptedLease
 from tests.support.store import ANY
+from tests.support.store import Request as StoreRequest
 from tests.unit.ttl_rig import NAME, Node, Rig
 
 SWIFT = CoordinatorConfig.fast(startup_jitter_max=0, takeover_delay=0.05, min_epoch_duration=0)
@@ -241,7 +242,7 @@ class TestCleanup:
             leader, writer = rig.node("leader"), rig.node("writer")
             silent = True
 
-            async def silence(request: Request) -> None:
+            async def silence(request: StoreRequest) -> None:
                 while silent and request.verb == verb:
                     await writer.host.clock.sleep(1.0)
 
@@ -273,7 +274,7 @@ class TestCleanup:
 
                 return asyncio.ensure_future(confirmed())
 
-            async def slowly(request: Request) -> None:
+            async def slowly(request: StoreRequest) -> None:
                 if request.verb == "list":
                     await writer.host.clock.sleep(3.0)
 
