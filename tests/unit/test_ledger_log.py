@@ -656,10 +656,7 @@ class TestSnapshots:
         archivist.found_sound(15)
         assert archivist.bound() is None
 
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
-        failing = log.store.always("get", ANY, fail)
+        failing = log.store.always("get", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreUnavailable):
             await archivist.recall()
         failing.stop()
@@ -834,10 +831,7 @@ class TestInbox:
         sweep = InboxSweep(ledger.store, 2)
         await sweep.look()
 
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
-        failing = ledger.store.always("list", ANY, fail)
+        failing = ledger.store.always("list", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreUnavailable):
             await sweep.look()
         failing.stop()

@@ -305,10 +305,7 @@ class TestAnswers:
         assert (await other.submit("b", 1)).number == 1
 
     async def test_a_log_that_cannot_be_listed_fails_what_waits_and_nothing_was_written(self, ledger: Ledger) -> None:
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
-        failing = ledger.store.always("list", ANY, fail)
+        failing = ledger.store.always("list", ANY, StoreUnavailable("no"))
         producer = producer_of(ledger)
         with pytest.raises(StoreError):
             await producer.submit("a", 1)
@@ -318,10 +315,7 @@ class TestAnswers:
     async def test_who_waits_for_room_is_woken_when_everything_failed(self) -> None:
         ledger = Ledger(waiting=1)
 
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
-        ledger.store.always("list", ANY, fail)
+        ledger.store.always("list", ANY, StoreUnavailable("no"))
         producer = producer_of(ledger)
         future = producer.submit("a", 1)
         assert producer.is_full

@@ -140,11 +140,8 @@ class TestFolding:
         assert await ledger.inbox() == []
 
     async def test_a_delete_that_failed_is_made_good(self, ledger: Ledger) -> None:
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
         await ledger.put("p", 1)
-        failing = ledger.store.always("delete", ANY, fail)
+        failing = ledger.store.always("delete", ANY, StoreUnavailable("no"))
         await ledger.tick()
         assert await ledger.inbox() != []
         failing.stop()
@@ -372,10 +369,7 @@ class TestPoison:
         name = await ledger.put("p", 1)
         await ledger.raw(name.key, b"rubbish")
 
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
-        failing = ledger.store.always("put", ANY, fail)
+        failing = ledger.store.always("put", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
         assert await ledger.store.keys("log/") == [log_key(1)]
@@ -517,10 +511,7 @@ class TestDeletes:
         await ledger.raw("seg/2", b"x")
         ledger.clerk.superfluous = ["seg/1"]
 
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("not now")
-
-        failing = ledger.store.always("delete", ANY, fail)
+        failing = ledger.store.always("delete", ANY, StoreUnavailable("not now"))
         await ledger.put("p", 1)
         await ledger.tick()
         assert [row.key async for row in ledger.store.list("seg/")] == ["seg/1", "seg/2"]
@@ -608,11 +599,7 @@ class TestSweeps:
         await ledger.tick(5)
         bad = await ledger.put("q", 1)
 
-        async def fail(request: Request) -> None:
-            if request.key == bad.key:
-                raise StoreUnavailable("no answer")
-
-        failing = ledger.store.always("get", ANY, fail)
+        failing = ledger.store.always("get", bad.key, StoreUnavailable("no answer"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
         assert ledger.term._sweep_unread == {"p", "q"}
@@ -647,10 +634,7 @@ class TestSweeps:
         await ledger.raw(name.key, b"rubbish")
         await ledger.put("p", 1)
 
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
-        failing = ledger.store.always("put", ANY, fail)
+        failing = ledger.store.always("put", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
         failing.stop()
@@ -728,11 +712,7 @@ class TestSweeps:
     async def test_one_object_that_can_never_be_read_does_not_stop_everything(self, ledger: Ledger) -> None:
         bad = await ledger.put("a", 1)
 
-        async def fail(request: Request) -> None:
-            if request.key == bad.key:
-                raise StoreUnavailable("the archive tier does not give it back")
-
-        failing = ledger.store.always("get", ANY, fail)
+        failing = ledger.store.always("get", bad.key, StoreUnavailable("the archive tier does not give it back"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
         await ledger.put("b", 1)
@@ -751,10 +731,7 @@ class TestSweeps:
     async def test_a_listing_that_fails_decides_nothing(self, ledger: Ledger) -> None:
         await ledger.put("p", 1)
 
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
-        failing = ledger.store.always("list", ANY, fail)
+        failing = ledger.store.always("list", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
         failing.stop()
@@ -803,10 +780,7 @@ class TestForgetting:
         await ledger.put("p", 1)
         await ledger.tick()
 
-        async def fail(request: Request) -> None:
-            raise StoreUnavailable("no")
-
-        failing = ledger.store.always("delete", ANY, fail)
+        failing = ledger.store.always("delete", ANY, StoreUnavailable("no"))
         await ledger.put("p", 1)
         await self.silence(ledger)
         assert "p" in ledger.term.state.producers.known
@@ -876,11 +850,7 @@ class TestForgetting:
         await ledger.put("p", 3, known=seq)
         await ledger.tick(2)
 
-        async def fail(request: Request) -> None:
-            if request.key == second.key:
-                raise StoreUnavailable("no answer")
-
-        failing = ledger.store.always("get", ANY, fail)
+        failing = ledger.store.always("get", second.key, StoreUnavailable("no answer"))
         await ledger.tick()
         failing.stop()
         await ledger.tick(5)

@@ -413,11 +413,8 @@ class TestWorkers:
                     raise SchemaTooNew("written by a newer tenure")
                 return entry
 
-            async def before(request: Request) -> StoreError | None:
-                return StoreUnavailable("AccessDenied") if request.verb == "get" and "/log/" in request.key else None
-
             if why == "refused":
-                worker.store.always(ANY, ANY, before)
+                worker.store.always("get", "*/log/*", StoreUnavailable("AccessDenied"))
             else:
                 monkeypatch.setattr(follower_module, "read_entry", newer)
             rig.enqueue(4.0, client, 1, 2, 3)
@@ -469,14 +466,7 @@ def test_old_results_are_removed_also_where_every_term_is_short() -> None:
         rig.run(100.0)
         rig.bucket.corrupt(f"{FOLDER}results/2-aaaaaa-0-1", b"2")
         leader = rig.lead(epoch=1)
-        lists: list[str] = []
-
-        async def count(request: Request) -> None:
-            if request.verb == "list" and "results/" in request.key:
-                lists.append(request.key)
-
-        leader.store.always(ANY, ANY, count)
         rig.run(120.0)
         leader.lease.valid = False
         assert rig.bucket.keys(f"{FOLDER}results/") == [f"{FOLDER}results/2-aaaaaa-0-1"]
-        assert len(lists) == 1, "a term costs one look more"
+        assert leader.store.count("list", "*results/*") == 1, "a term costs one look more"

@@ -150,18 +150,14 @@ class TestWhatWins:
         with Rig(ttl=20.0, conditional_delete=conditional_delete) as rig:
             leader, writer = fleet(rig)
             insert(writer, "x", a=1)
-            touched: list[Any] = []
 
-            async def touch_first(request: Request) -> StoreError | None:
-                if request.verb == "replace" and request.key == key_of(NAME, "x") and not touched:
-                    touched.append(rig.envelope("x"))
-                    writer.do(lambda: writer.ttl.touch("x", ttl=100.0))
-                    await leader.host.clock.sleep(3.0)  # decided, and sent three seconds later
-                return None
+            async def touch_first(request: Request) -> None:
+                writer.do(lambda: writer.ttl.touch("x", ttl=100.0))
+                await leader.host.clock.sleep(3.0)  # decided, and sent three seconds later
 
-            leader.store.always(ANY, ANY, touch_first)
+            leader.store.on("replace", key_of(NAME, "x"), touch_first)
             rig.wait(30.0)
-            assert touched
+            leader.store.assert_script_was_met()
             assert rig.lives("x")
             assert rig.ends == []
             assert rig.entries == [rig.expiry("x").entry + "x"]
@@ -181,13 +177,11 @@ class TestWhatWins:
                 await writer.things.insert({"a": 2}, "x")
                 replaced.append(True)
 
-            async def replace_first(request: Request) -> StoreError | None:
-                if request.verb == "replace" and request.key == key_of(NAME, "x") and not replaced:
-                    writer.do(again)
-                    await leader.host.clock.sleep(3.0)
-                return None
+            async def replace_first(request: Request) -> None:
+                writer.do(again)
+                await leader.host.clock.sleep(3.0)
 
-            leader.store.always(ANY, ANY, replace_first)
+            leader.store.on("replace", key_of(NAME, "x"), replace_first)
             rig.wait(26.0)
             assert replaced
             assert rig.envelope("x").data == {"a": 2}  # type: ignore[union-attr]
@@ -203,17 +197,13 @@ class TestWhatWins:
             former, leader, writer = rig.node("former"), rig.node("leader"), rig.node("writer")
             former.lead(1)
             rig.done(writer, lambda: writer.things.insert_many([{}] * 8, [f"r{n}" for n in range(8)]))
-            paused: list[str] = []
 
-            async def pause(request: Request) -> StoreError | None:
-                if request.verb == "replace" and request.key.startswith(f"resource={NAME}/"):
-                    paused.append(request.key)
-                    await former.host.clock.sleep(60.0)
-                return None
+            async def pause(request: Request) -> None:
+                await former.host.clock.sleep(60.0)
 
-            former.store.always(ANY, ANY, pause)
+            former.store.always("replace", f"resource={NAME}/*", pause)
             rig.wait(22.0)
-            assert len(paused) == 8
+            assert former.store.count("replace", f"resource={NAME}/*") == 8
             leader.lead(2)
             rig.wait(10.0)
             assert rig.alive() == []
@@ -248,12 +238,10 @@ class TestQuarantine:
         with Rig(ttl=20.0, quarantine=120.0) as rig:
             _, writer = fleet(rig)
 
-            async def crash(request: Request) -> StoreError | None:
-                if request.verb == "create" and request.key.startswith("resource="):
-                    writer.host.crash()
-                return None
+            async def crash(request: Request) -> None:
+                writer.host.crash()
 
-            writer.store.always(ANY, ANY, crash)
+            writer.store.on("create", "resource=*", crash)
             writer.do(lambda: writer.things.insert({}, "x"))
             rig.wait(1.0)
             assert len(rig.entries) == 1
@@ -550,10 +538,7 @@ class TestArchive:
             leader, writer = fleet(rig)
             insert(writer, "x", life=1)
 
-            async def refuse(request: Request) -> StoreError | None:
-                return StoreUnavailable("no") if request.key.startswith("resource=old/") else None
-
-            leader.store.always(ANY, ANY, refuse)
+            leader.store.always(ANY, "resource=old/*", StoreUnavailable("no"))
             rig.wait(25.0)
             assert rig.alive() == []
             assert list(rig.expiry("x").pending) == [rig.entries[0].removesuffix("x")]
@@ -578,10 +563,7 @@ class TestArchive:
         with Rig(**{**ARCHIVING, "ttl": 3.0}) as rig:
             leader, writer = fleet(rig)
 
-            async def refuse(request: Request) -> StoreError | None:
-                return StoreUnavailable("no") if request.key.startswith("resource=old/") else None
-
-            leader.store.always(ANY, ANY, refuse)
+            leader.store.always(ANY, "resource=old/*", StoreUnavailable("no"))
             for life in range(5):
                 insert(writer, "x", life=life)
                 rig.wait(8.0)
@@ -819,10 +801,7 @@ class TestCallback:
 
         async def callback(expired: Expired) -> None:
             calls.append(expired)
-            leader.store.always(ANY, ANY, refuse)
-
-        async def refuse(request: Request) -> StoreError | None:
-            return StoreUnavailable("no") if request.verb == "replace" and request.key.startswith("resource=") else None
+            leader.store.always("replace", "resource=*", "lost")
 
         with Rig(ttl=20.0, callback=callback) as rig:
             leader, writer = fleet(rig)
