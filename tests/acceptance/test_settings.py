@@ -54,7 +54,7 @@ async def test_the_command_line_wins_over_the_environment_and_that_over_the_file
 
 def test_without_a_url_the_ways_to_give_one_are_told(tmp_path: Path, tenure: Tenure) -> None:
     for name in ("status", "watch", "workers", "audit", "doctor", "gc", "step-down"):
-        told = tenure(name, home=name)
+        told = tenure(name)
         assert told.code == 2
         assert told.out == ""
         for way in ("argument URL", "TENURE_URL", "tenure.toml"):
@@ -92,7 +92,7 @@ def test_a_value_that_is_refused_says_that_it_came_from_the_file(
     (tmp_path / "tenure.toml").write_text(text)
     name = "doctor" if "doctor" in text else "watch"
     given = [] if text.startswith("url") else [(tmp_path / "store").as_uri()]
-    told = tenure(*given, home=name)
+    told = tenure(name, *given)
     assert told.code == 2
     assert told.err.startswith(complaint), told.err
     assert "it comes from tenure.toml" in told.err
@@ -158,7 +158,7 @@ def test_what_the_command_line_says_is_not_put_on_the_file(tmp_path: Path, tenur
 @pytest.mark.parametrize(("name", "code"), [("status", 2), ("audit", 2), ("doctor", 1), ("run", 125)])
 def test_a_file_where_a_directory_should_be(tmp_path: Path, tenure: Tenure, name: str, code: int) -> None:
     (tmp_path / "file").touch()
-    told = tenure((tmp_path / "file").as_uri(), *(["--", "true"] if name == "run" else []), home=name)
+    told = tenure(name, (tmp_path / "file").as_uri(), *(["--", "true"] if name == "run" else []))
     assert told.code == code
     assert "is not a directory" in told.out + told.err
 

@@ -151,7 +151,7 @@ def test_a_namespace_that_cannot_be_is_refused(tmp_path: Path, namespace: str) -
 
 
 def test_a_store_that_is_not_there_is_not_judged() -> None:
-    run = tenure("status", "s3://bucket/x?endpoint=http://127.0.0.1:9&access_key_id=a&secret_access_key=b", timeout=60)
+    run = tenure("status", "s3://bucket/x?endpoint=http://127.0.0.1:9&access_key_id=a&secret_access_key=b")
     assert run.code == 2
     assert run.err.startswith("tenure: ")
     assert run.out == ""

@@ -20,9 +20,10 @@ from tenure.plugins.ledgered import Halted
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.queue.message import Message
 from tenure.plugins.queue.meter import WINDOW, IdleMeter
+from tests.support.clock import ScriptedClock
 from tests.support.store import ANY, Request
 from tests.unit.queue_rig import FOLDER, INBOX, Rig
-from tests.unit.queues import Desk, DeskClock
+from tests.unit.queues import Desk
 
 QUICK = CoordinatorConfig(startup_jitter_max=0.0)
 
@@ -577,16 +578,16 @@ class TestIdle:
             assert rig.handled == ["wake"]
 
     def test_a_meter_tells_what_was_spent_lately(self) -> None:
-        clock = DeskClock()
+        clock = ScriptedClock()
         meter = IdleMeter(clock)  # type: ignore[arg-type]
         assert meter.per_hour() == 0
         for _ in range(300):
-            clock.seconds += 2.0
+            clock.advance(2.0)
             meter.looked()
         assert meter.per_hour() == pytest.approx(1800, rel=0.05)
-        clock.seconds += WINDOW / 2
+        clock.advance(WINDOW / 2)
         assert meter.per_hour() == pytest.approx(900, rel=0.05)
-        clock.seconds += WINDOW
+        clock.advance(WINDOW)
         assert meter.per_hour() == 0
         assert meter.total == 300
 
