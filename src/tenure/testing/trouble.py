@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tenure.coordinator.layout import METADATA, STATE, WORKERS, namespace_store
 from tenure.coordinator.outside import ask_for_handover
@@ -12,8 +12,8 @@ from tenure.entropy import Random
 from tenure.errors import ConfigError
 from tenure.testing.bucket import SimulatedStore, Write
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker, _quietly
+from tenure.testing.mixes import Mix
 
-MEAN_SECONDS_BETWEEN_FAULTS = 12.0
 _MOST_CALLBACKS_AHEAD = 400
 _LOOK_EVERY = 0.005
 _CALM = {
@@ -44,7 +44,7 @@ class Trouble:
     `hit` counts what was done, by kind.
     """
 
-    def __init__(self, cluster: SimulatedCluster, random: Random, kinds: Sequence[str] | None = None) -> None:
+    def __init__(self, cluster: SimulatedCluster, random: Random, mix: Mix) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._random = random
@@ -54,7 +54,8 @@ class Trouble:
         self._old_leases: list[bytes] = []
         self.hit: Counter[str] = Counter()
         self.ends_at = 0.0
-        chosen = list(kinds) if kinds else list(KINDS)
+        self._mix = mix
+        chosen = mix.faults or tuple(KINDS)
         for kind in chosen:
             if kind not in KINDS:
                 raise ConfigError(f"there is no fault {kind!r}: there are {', '.join(KINDS)}")
@@ -77,7 +78,7 @@ class Trouble:
         self._world.call_at(min(self._world.now + self._pause(), self.ends_at), self._next)
 
     def _pause(self) -> float:
-        return self._random.expovariate(1 / MEAN_SECONDS_BETWEEN_FAULTS)
+        return self._random.expovariate(1 / self._mix.seconds_between_faults)
 
     def _put_right(self) -> None:
         network = self._cluster.network
@@ -166,7 +167,7 @@ class Trouble:
 
     def _strike_one_who_leaves(self, worker: SimulatedWorker) -> None:
         """A lease is given back in a moment, which strikes at random hardly ever hit: wait for it."""
-        if worker.is_leader() and self._strikes.random() < 0.1:
+        if worker.is_leader() and self._strikes.random() < self._mix.struck_when_leaving:
             seconds = self._strikes.uniform(0.1, 2.0) * self._lease
             self._strike_in("release", worker, self._strikes.random() < 0.5, seconds)
 

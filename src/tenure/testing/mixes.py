@@ -1,0 +1,65 @@
+"""What goes wrong in a seed, and how fast: a mix of faults, intervals and clock rates.
+
+One mix in which everything goes wrong hides bugs: most broken rules show only in a quiet moment that the other faults
+do not leave. So each kind of fleet has several mixes, and its seeds take them in turn. `tenure simulate --rates` prints
+how often each mix catches each broken variant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.entropy import Random
+from tenure.errors import ConfigError
+
+MEAN_SECONDS_BETWEEN_FAULTS = 12.0
+
+
+class Mix(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    faults: tuple[str, ...] = ()
+    """Kinds of trouble; none given: all."""
+    seconds_between_faults: float = MEAN_SECONDS_BETWEEN_FAULTS
+    """On average."""
+    settings: dict[str, Any] = {}
+    """What the coordinator's config has in place of the kind's own."""
+    extreme_rates: bool = False
+    """Each clock runs as fast or as slowly as the protocol allows, and none at a rate between."""
+    struck_when_leaving: float = 0.1
+    """The share of leaders that are killed or frozen while they give their lease back."""
+
+    def rate(self, random: Random) -> float:
+        """Of one machine's clocks."""
+        extremes = [0.99, 1.01]
+        if self.extreme_rates:
+            return random.choice(extremes)
+        return random.choice([*extremes, *extremes, 1.0, random.uniform(*extremes)])
+
+
+EVERYTHING = Mix(name="everything")
+"""Where nothing is said of a mix."""
+
+EDGE = Mix(
+    name="edge",
+    faults=("cut", "freeze", "suspend", "slew"),
+    settings={"standby_watch_interval": 0.1},
+    extreme_rates=True,
+)
+"""Leaders lose the store or stand still, and a standby sees each renewal at once: nothing covers up for a margin."""
+
+LEAVING = Mix(
+    name="leaving",
+    faults=("stop", "step-down", "ask", "freeze", "rough"),
+    seconds_between_faults=6.0,
+    struck_when_leaving=0.7,
+)
+"""Leases are given back all the time, and by processes that stand still meanwhile."""
+
+
+def mix_named(mixes: tuple[Mix, ...], name: str) -> Mix:
+    for mix in mixes:
+        if mix.name == name:
+            return mix
+    raise ConfigError(f"there is no mix {name!r}: there are {', '.join(mix.name for mix in mixes)}")
