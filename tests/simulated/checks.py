@@ -28,8 +28,6 @@ JUDGES = {
     "counters": ("simulate/counters_*.py",),
 }
 """By kind of fleet, and `stage` for what all fleets with a ledger have: the modules that report."""
-REPORTS = ("report", "_report")
-
 Plant = Callable[[], Judge]
 PLANTED: dict[tuple[str, str], list[Plant]] = {}
 
@@ -47,22 +45,36 @@ def plants(what: str, check: str) -> Callable[[Plant], Plant]:
 def known_checks() -> Iterator[tuple[str, str]]:
     for what, patterns in JUDGES.items():
         files = [file for pattern in patterns for file in sorted(SOURCES.glob(pattern))]
-        for name in sorted({name for file in files for name in reported_in(file.read_text(encoding="utf-8"))}):
+        for name in sorted(reported_in("".join(file.read_text(encoding="utf-8") for file in files))):
             yield what, name
 
 
-def reported_in(source: str) -> Iterator[str]:
-    """The names of the checks that a module reports. A name must stand where the report is made."""
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in REPORTS:
-            continue
-        for option in _options(node.args[0]):
-            assert isinstance(option, ast.Constant) and isinstance(option.value, str), ast.unparse(node)
-            yield option.value
+def reported_in(source: str) -> set[str]:
+    """The names of the checks that a module reports: a name stands where the report is made, or where a method is
+    called that reports under the name it is given."""
+    tree = ast.parse(source.replace("from __future__ import annotations", ""))
+    reporters = {"report", "_report"}
+    for method in ast.walk(tree):
+        if isinstance(method, ast.FunctionDef):
+            parameters = {argument.arg for argument in method.args.args}
+            names = {node.id for node in _reported(method, reporters) if isinstance(node, ast.Name)}
+            assert names <= parameters, f"{method.name} reports under a name that cannot be read off: {names}"
+            if names:
+                reporters.add(method.name)
+    return {str(node.value) for node in _reported(tree, reporters) if isinstance(node, ast.Constant)}
 
 
-def _options(argument: ast.expr) -> tuple[ast.expr, ...]:
-    return (argument.body, argument.orelse) if isinstance(argument, ast.IfExp) else (argument,)
+def _reported(tree: ast.AST, reporters: set[str]) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node.func) in reporters:
+            name = node.args[0]
+            yield from (name.body, name.orelse) if isinstance(name, ast.IfExp) else (name,)
+
+
+def _called(function: ast.expr) -> str:
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
 
 
 def shown_by_variants() -> dict[tuple[str, str], list[str]]:

@@ -33,5 +33,14 @@ def test_a_planted_history_is_reported(check: str, plant: Plant) -> None:
 
 
 def test_a_check_is_found_where_it_is_reported() -> None:
-    source = 'self._report("late", f"{x}")\nchecks.report("a" if x else "b", "")\nself._reports("no", 1)\n'
-    assert sorted(reported_in(source)) == ["a", "b", "late"]
+    source = """
+def judged(self, check, value):
+    self._report(check, f"{value}")
+
+def judge(self, x):
+    self._report("late", f"{x}")
+    checks.report("lost" if x else "twice", "")
+    self.judged("early", x)
+    self._reports("no", 1)
+"""
+    assert reported_in(source) == {"late", "lost", "twice", "early"}
