@@ -17,6 +17,7 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK
 from tenure.simulate.fleets import FLEETS
 from tenure.simulate.seed import Plan, SeedResult
+from tenure.testing.broken import Variant, variants_of
 
 _SEEDS_AT_ONCE = 4  # of one process, between two reports
 
@@ -50,6 +51,23 @@ class Report(msgspec.Struct, frozen=True):
     what: str = "election"
 
 
+class CatchRate(msgspec.Struct, frozen=True):
+    """In how many seeds a broken variant's check reported."""
+
+    variant: str
+    check: str
+    seeds: int
+    caught: int
+    first: int | None
+    """The first seed that caught it."""
+    by_mix: dict[str, tuple[int, int]]
+    """(caught, seeds) under each mix of faults."""
+
+    @property
+    def share(self) -> float:
+        return self.caught / self.seeds
+
+
 Progress = Callable[[int, int], None]
 """Told how many seeds are done, and how many of them were violated."""
 
@@ -64,8 +82,8 @@ def run_campaign(
     stop_at_violation: bool = False,
 ) -> Report:
     started = SYSTEM_CLOCK.read()
-    total = _Total()
-    for results in _results(first_seed, seeds, plan, processes or os.cpu_count() or 1):
+    total = _Total(plan.until)
+    for _, results in _results(_chunks(first_seed, seeds, plan), processes):
         for result in results:
             total.add(result)
         progress(total.seeds, total.violated)
@@ -75,29 +93,66 @@ def run_campaign(
     return total.report(plan, SYSTEM_CLOCK.read().leader_elapsed(started))
 
 
-def _results(first: int, seeds: int, plan: Plan, processes: int) -> Iterator[list[SeedResult]]:
-    chunks = [
-        range(start, min(start + _SEEDS_AT_ONCE, first + seeds))
-        for start in range(first, first + seeds, _SEEDS_AT_ONCE)
-    ]
+def catch_rates(
+    first_seed: int,
+    seeds: int,
+    plan: Plan,
+    *,
+    processes: int | None = None,
+    progress: Progress = lambda done, caught: None,
+) -> list[CatchRate]:
+    """Of each broken variant of the plan's kind of fleet. `progress` hears of seeds done, and of those that caught."""
+    variants = variants_of(plan.what)
+    plans = [msgspec.structs.replace(plan, broken=name, until=each.check) for name, each in variants.items()]
+    found: dict[str, list[tuple[bool, SeedResult]]] = {name: [] for name in variants}
+    done = caught = 0
+    chunks = [chunk for each in plans for chunk in _chunks(first_seed, seeds, each)]
+    for each, results in _results(chunks, processes):
+        assert each.broken is not None
+        judged = [(result.has_reported(each.until), result) for result in results]
+        found[each.broken] += judged
+        done, caught = done + len(judged), caught + sum(is_caught for is_caught, _ in judged)
+        progress(done, caught)
+    return [_rate(variant, found[name]) for name, variant in variants.items()]
+
+
+def _rate(variant: Variant, judged: Sequence[tuple[bool, SeedResult]]) -> CatchRate:
+    by_mix: dict[str, tuple[int, int]] = {}
+    for is_caught, result in judged:
+        caught, seeds = by_mix.get(result.mix, (0, 0))
+        by_mix[result.mix] = (caught + is_caught, seeds + 1)
+    catching = [result.seed for is_caught, result in judged if is_caught]
+    return CatchRate(variant.name, variant.check, len(judged), len(catching), min(catching, default=None), by_mix)
+
+
+_Chunk = tuple[Sequence[int], Plan]
+
+
+def _chunks(first: int, seeds: int, plan: Plan) -> list[_Chunk]:
+    starts = range(first, first + seeds, _SEEDS_AT_ONCE)
+    return [(range(start, min(start + _SEEDS_AT_ONCE, first + seeds)), plan) for start in starts]
+
+
+def _results(chunks: Sequence[_Chunk], processes: int | None) -> Iterator[tuple[Plan, list[SeedResult]]]:
+    processes = processes or os.cpu_count() or 1
     if processes == 1:
-        for chunk in chunks:
-            yield run_seeds(chunk, plan)
+        for seeds, plan in chunks:
+            yield plan, run_seeds(seeds, plan)
         return
     # Spawned, not forked: whoever calls this may have threads.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
-        waiting: set[Future[list[SeedResult]]] = set()
+        waiting: dict[Future[list[SeedResult]], Plan] = {}
         ahead = iter(chunks)
         try:
             while True:
-                for chunk in itertools.islice(ahead, max(0, 2 * processes - len(waiting))):
-                    waiting.add(pool.submit(run_seeds, chunk, plan))
+                for seeds, plan in itertools.islice(ahead, max(0, 2 * processes - len(waiting))):
+                    waiting[pool.submit(run_seeds, seeds, plan)] = plan
                 if not waiting:
                     return
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in done:
-                    yield future.result()
+                    yield waiting.pop(future), future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -126,7 +181,8 @@ def _end_with_parent() -> None:
 
 
 class _Total:
-    def __init__(self) -> None:
+    def __init__(self, until: str | None) -> None:
+        self.until = until
         self.seeds = self.violated = self.terms = 0
         self.simulated = 0.0
         self.coverage: Counter[str] = Counter()
@@ -139,9 +195,10 @@ class _Total:
         self.simulated += result.simulated_seconds
         self.coverage.update(result.coverage)
         self.fewest_faults = min(result.faults, self.fewest_faults if self.fewest_faults is not None else result.faults)
-        if result.violations:
+        violations = [each for each in result.violations if self.until in (None, each.check)]
+        if violations:
             self.violated += 1
-            worst = result.violations[0]
+            worst = violations[0]
             if self.first is None or result.seed < self.first.seed:
                 self.first = FirstViolation(result.seed, worst.at, worst.check, worst.what)
 

@@ -459,7 +459,7 @@ class CountersStage(Stage):
         self.cluster.network.reset()  # the last of the trouble may have left the everyday faults on
         world.run_until(world.now + STEP + 1.0)  # and requests that were lost until now are given up
         self.see_through(life.host, self._until(lambda: self._consolidate(life, None), life))
-        if checkers.violations:
+        if checkers.is_settled():
             return
         judge.settle()
         judge.check_finals()
@@ -468,12 +468,12 @@ class CountersStage(Stage):
         own = [id for id in judge.ids() if id.startswith("own-")]
         ids = [id for id in judge.ids() if id not in own] + self.random.sample(own, min(_MOST_OWN, len(own)))
         self.see_through(life.host, *(self._count_in_peace(life, id) for id in ids))
-        if checkers.violations:
+        if checkers.is_settled():
             return
         judge.check_finals()
         judge.check_shown(ids)
         self.see_through(life.host, *(self._compare(life, id) for id in ids), self._compare_all(life))
-        if not checkers.violations:
+        if not checkers.is_settled():
             self._damage(ids)
             self.see_through(life.host, *(self._put_right(life, id) for id in ids))
             judge.check_shown(ids)

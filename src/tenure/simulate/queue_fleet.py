@@ -305,11 +305,11 @@ class QueueStage(Stage):
         world, judge, checkers = self.cluster.world, self.judge, self.checkers
         # Backoffs, delays, lapses one after the other, and messages one by one on few workers.
         end = world.now + self.settings["max_attempts"] * (2.5 * LONGEST_VISIBILITY + 10.0) + 120.0
-        while (judge.unfinished() or judge.stale()) and world.now < end and not checkers.violations:
+        while (judge.unfinished() or judge.stale()) and world.now < end and not checkers.is_settled():
             world.run_until(world.now + STEP)
         if stale := judge.stale():
             checkers.report("liveness", f"{len(stale)} objects lie in the inbox long after the last fault: {stale[0]}")
-        if checkers.violations:
+        if checkers.is_settled():
             return
         try:
             state = self._look()

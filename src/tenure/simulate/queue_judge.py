@@ -261,8 +261,8 @@ class Judge:
         id, sent, key = opened[index]
         before = self._by_body.get(sent)
         if before is not None:
-            check = "folded twice" if before.id == id else "dedup"
-            self._report(check, f"message {sent} is in the queue as {before.id} and as {id}, by entry {number}")
+            what = f"message {sent} is in the queue as {before.id} and as {id}, by entry {number}"
+            self._report("folded twice" if before.id == id else "dedup", what)
         if key != run.key:
             self._report("order", f"message {id} has the ordering key {key!r}, and entry {number} says {run.key!r}")
         self._orders += 1

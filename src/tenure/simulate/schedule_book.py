@@ -159,8 +159,8 @@ class Book:
         if first in self._decided[job.id]:
             self._report("twice", f"{where} was decided before")
         elif expected[:1] != [first] or len(expected) < count or expected[-1] != last:
-            check = "lost" if expected and expected[0] < first else "instant"
-            self._report(check, f"{where} ({count}) is decided, and those after {booked.decided} are {expected[:3]}")
+            what = f"{where} ({count}) is decided, and those after {booked.decided} are {expected[:3]}"
+            self._report("lost" if expected and expected[0] < first else "instant", what)
         self._decided[job.id].update(expected)
         booked.decided = max(booked.decided, last)
         changed = job.id in self._changed or "" in self._changed

@@ -354,9 +354,9 @@ class ScheduleStage(Stage):
         mark_ms = judge.book.calm_ms = judge.store_ms()
         # Those that wait for one another, each tried again and again.
         end = world.now + 8 * (LONGEST + 20.0)
-        while world.now < end and not checkers.violations and (self._unfinished(mark_ms) or judge.stale()):
+        while world.now < end and not checkers.is_settled() and (self._unfinished(mark_ms) or judge.stale()):
             world.run_until(world.now + STEP)
-        if checkers.violations:
+        if checkers.is_settled():
             return
         if stale := judge.stale():
             checkers.report("liveness", f"{len(stale)} objects lie in an inbox long after the last fault: {stale[0]}")

@@ -15,9 +15,11 @@ from tenure.errors import CoordinationError, StoreError
 from tenure.testing.broken import broken
 from tenure.testing.checkers import FENCED_PREFIX, Checkers, Violation
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
+from tenure.testing.mixes import EDGE, EVERYTHING, LEAVING, Mix, mix_named
 from tenure.testing.trouble import Trouble
 from tenure.testing.world import World
 
+ELECTION_MIXES = (EVERYTHING, EDGE, LEAVING)
 _LATE_SECONDS = 40.0  # the last late landing comes this long after the last fault
 
 
@@ -31,6 +33,15 @@ class Plan(msgspec.Struct, frozen=True):
     broken: str | None = None
     what: str = "election"
     """The kind of fleet: one of `fleets.FLEETS`."""
+    mix: str | None = None
+    """The name of one of the kind's mixes; none given: its seeds take them in turn."""
+    until: str | None = None
+    """A check: the seed ends as soon as it reports, and no other violation ends it."""
+
+    def mix_of(self, seed: int, mixes: tuple[Mix, ...]) -> Mix:
+        if self.faults:
+            return Mix(name="given", faults=self.faults)
+        return mixes[seed % len(mixes)] if self.mix is None else mix_named(mixes, self.mix)
 
 
 class SeedResult(msgspec.Struct, frozen=True):
@@ -41,31 +52,37 @@ class SeedResult(msgspec.Struct, frozen=True):
     faults: int
     terms: int
     coverage: dict[str, int]
+    mix: str = ""
+    """The name of the mix of faults that it had."""
+
+    def has_reported(self, check: str | None) -> bool:
+        return any(violation.check == check for violation in self.violations)
 
 
 def run_seed(seed: int, plan: Plan) -> SeedResult:
     started = SYSTEM_CLOCK.read()
     with broken(plan.broken), World(seed) as world:
         random = Random(f"{seed}/scenario")
-        config = _config(random)
+        mix = plan.mix_of(seed, ELECTION_MIXES)
+        config = _config(random).replace(**mix.settings)
         cluster = SimulatedCluster(
             world,
             plan.workers,
             config,
             work=_write_fenced,
-            rate=lambda: random.choice([0.99, 0.99, 1.01, 1.01, 1.0, random.uniform(0.99, 1.01)]),
+            rate=lambda: mix.rate(random),
             wall_offset=lambda: random.choice([0.0, random.uniform(-86400, 86400), random.uniform(-20, 20)]),
             settings=lambda number: {"priority": random.choice([0, 0, 0, 1])} if number % 2 else {},
         )
         cluster.bucket.clock_offset = random.uniform(-3600, 3600)
         cluster.network.whole_second_times = random.random() < 0.5
-        checkers = Checkers(cluster)
-        trouble = Trouble(cluster, random, plan.faults)
+        checkers = Checkers(cluster, plan.until)
+        trouble = Trouble(cluster, random, mix)
         cluster.start()
         ends_at = plan.minutes * 60
         trouble.begin(ends_at)
-        world.run_until(ends_at)
-        if not checkers.violations:
+        checkers.run_until(ends_at)
+        if not checkers.is_settled():
             bound = liveness_bound(config)
             world.run_until(ends_at + _LATE_SECONDS + bound)
             checkers.check_liveness(bound)
@@ -83,6 +100,7 @@ def run_seed(seed: int, plan: Plan) -> SeedResult:
         faults=sum(trouble.hit.values()),
         terms=len(checkers.terms),
         coverage=coverage,
+        mix=mix.name,
     )
 
 

@@ -23,6 +23,7 @@ from tenure.testing.bucket import SimulatedStore
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
+from tenure.testing.mixes import EVERYTHING, Mix
 from tenure.testing.trouble import Trouble
 from tenure.testing.world import World
 
@@ -60,6 +61,8 @@ class Stage:
 
     name: ClassVar[str]
     """Coverage is told as `name:…`."""
+    mixes: ClassVar[tuple[Mix, ...]] = (EVERYTHING,)
+    """That its seeds take in turn."""
     foreseen: ClassVar[tuple[type[Exception], ...]] = (StoreError, LeadershipLost)
     """What may end a task: of several that were under way when a process crashed, some had failed, and those who would
     have heard it had no more time to."""
@@ -114,7 +117,8 @@ def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
     started = SYSTEM_CLOCK.read()
     with broken(plan.broken), _unheard(), World(seed) as world:
         random = Random(f"{seed}/{kind.name}")
-        config = _config(random.random())
+        mix = plan.mix_of(seed, kind.mixes)
+        config = _config(random.random()).replace(**mix.settings)
         stage: Stage | None = None
 
         async def work(worker: SimulatedWorker) -> None:
@@ -126,21 +130,21 @@ def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
             plan.workers,
             config,
             work=work,
-            rate=lambda: random.choice([0.99, 1.01, 1.0, random.uniform(0.99, 1.01)]),
+            rate=lambda: mix.rate(random),
             wall_offset=lambda: random.choice([0.0, random.uniform(-86400, 86400)]),
         )
         cluster.bucket.clock_offset = random.uniform(-3600, 3600)
         cluster.network.whole_second_times = random.random() < 0.5
-        checkers = Checkers(cluster)
+        checkers = Checkers(cluster, plan.until)
         stage = kind(cluster, checkers, random, config)
-        trouble = Trouble(cluster, random, plan.faults)
+        trouble = Trouble(cluster, random, mix)
         stage.stops_at = ends_at = plan.minutes * 60
         cluster.start()
         stage.begin()
         trouble.begin(ends_at)
         more = LedgerTrouble(stage, Random(f"{seed}/{kind.name} trouble"))
-        world.run_until(ends_at)
-        if not checkers.violations:
+        checkers.run_until(ends_at)
+        if not checkers.is_settled():
             _come_to_rest(world, stage)
             stage.conclude()
             for reason in stage.halts:
@@ -162,6 +166,7 @@ def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
         faults=sum(hit.values()),
         terms=len(checkers.terms),
         coverage=coverage,
+        mix=mix.name,
     )
 
 

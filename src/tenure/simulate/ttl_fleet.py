@@ -443,13 +443,13 @@ class TtlStage(Stage):
         self.see_through(life.host, *(self._write_in_peace(life, rule) for rule in self.kind.rules))
         # What was written last is in quarantine until then, and callbacks are tried again.
         end = world.now + 1.1 * QUARANTINE + 60.0
-        while world.now < end and not checkers.violations:
+        while world.now < end and not checkers.is_settled():
             world.run_until(world.now + STEP)
             if not judge.unfinished(slack) and not judge.waits_for_quarantine():
                 break
         for what in judge.unfinished(slack)[:3]:
             checkers.report("liveness", what)
-        if not checkers.violations:
+        if not checkers.is_settled():
             self.see_through(life.host, *(self._compare_totals(life, rule) for rule in self.kind.rules))
             judge.check_bounds()
 

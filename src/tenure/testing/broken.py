@@ -29,6 +29,8 @@ class Variant(msgspec.Struct, frozen=True):
     name: str
     leaves_out: str
     """The rule that is missing."""
+    check: str
+    """What must report it. An exception is no such check: a variant that merely crashes is not caught."""
     patches: Callable[[], list[Patch]]
 
 
@@ -184,23 +186,49 @@ def _follower_clock_before_read() -> list[Patch]:
 VARIANTS = {
     variant.name: variant
     for variant in (
-        Variant("no-drift-margin", "neither leader nor follower allows for clocks that drift", _no_drift_margin),
         Variant(
-            "lease-from-answer", "the leader counts its lease from the answer, not the sending", _lease_from_answer
+            "no-drift-margin",
+            "neither leader nor follower allows for clocks that drift",
+            "one-leader",
+            _no_drift_margin,
         ),
-        Variant("wall-clock-expiry", "followers compare wall clocks", _wall_clock_expiry),
-        Variant("blind-release", "the lease is released without a condition", _blind_release),
-        Variant("epoch-reset-on-release", "a released lease starts counting anew", _epoch_reset_on_release),
-        Variant("unknown-is-applied", "a write without an answer counts as done", _unknown_is_applied),
-        Variant("unknown-is-rejected", "a write without an answer counts as lost to another", _unknown_is_rejected),
-        Variant("flag-not-deadline", "is_leader() is a flag that a loop must turn off", _flag_not_deadline),
         Variant(
-            "valid-until-by-max", "any confirmation extends the lease from the latest sending", _valid_until_by_max
+            "lease-from-answer",
+            "the leader counts its lease from the answer, not the sending",
+            "one-leader",
+            _lease_from_answer,
         ),
-        Variant("rebuild-at-once", "a damaged lease is rebuilt without waiting", _rebuild_at_once),
-        Variant("grant-without-term-record", "a won lease is leadership, recorded or not", _grant_without_term_record),
+        Variant("wall-clock-expiry", "followers compare wall clocks", "one-leader", _wall_clock_expiry),
+        Variant("blind-release", "the lease is released without a condition", "epochs", _blind_release),
+        Variant("epoch-reset-on-release", "a released lease starts counting anew", "epochs", _epoch_reset_on_release),
+        Variant("unknown-is-applied", "a write without an answer counts as done", "one-leader", _unknown_is_applied),
         Variant(
-            "follower-clock-before-read", "followers read their clock before the request", _follower_clock_before_read
+            "unknown-is-rejected",
+            "a write without an answer counts as lost to another",
+            "honest-loss",
+            _unknown_is_rejected,
+        ),
+        Variant(
+            "flag-not-deadline", "is_leader() is a flag that a loop must turn off", "one-leader", _flag_not_deadline
+        ),
+        Variant(
+            "valid-until-by-max",
+            "any confirmation extends the lease from the latest sending",
+            "one-leader",
+            _valid_until_by_max,
+        ),
+        Variant("rebuild-at-once", "a damaged lease is rebuilt without waiting", "one-leader", _rebuild_at_once),
+        Variant(
+            "grant-without-term-record",
+            "a won lease is leadership, recorded or not",
+            "epochs",
+            _grant_without_term_record,
+        ),
+        Variant(
+            "follower-clock-before-read",
+            "followers read their clock before the request",
+            "one-leader",
+            _follower_clock_before_read,
         ),
     )
 }

@@ -358,40 +358,60 @@ def _answers_when_folded() -> list[Patch]:
 
 
 COUNTERS_VARIANTS = (
-    Variant("mark-after-apply", "totals are written first, and their watermark in a second write", _mark_after_apply),
+    Variant(
+        "mark-after-apply",
+        "totals are written first, and their watermark in a second write",
+        "watermark",
+        _mark_after_apply,
+    ),
     Variant(
         "watermark-in-memory",
         "what a record holds is known to its leader alone",
+        "watermark",
         _watermark_in_memory,
     ),
-    Variant("watermark-lost-with-record", "deletion and insertion forget what is counted", _watermark_lost),
-    Variant("applied-before-written", "the log says what a record holds before it does", _applied_before_written),
+    Variant("watermark-lost-with-record", "deletion and insertion forget what is counted", "carried", _watermark_lost),
+    Variant(
+        "applied-before-written", "the log says what a record holds before it does", "applied", _applied_before_written
+    ),
     Variant(
         "applies-what-is-not-written",
         "records hold an entry before the log does",
+        "applied",
         _applies_unwritten,
     ),
-    Variant("unknown-is-counted", "a swap of totals without an answer counts as done", _unknown_is_counted),
+    Variant("unknown-is-counted", "a swap of totals without an answer counts as done", "applied", _unknown_is_counted),
     Variant(
         "unknown-is-counted-again",
         "after a swap without an answer amounts are added anew",
+        "total",
         _counts_unknown_again,
     ),
-    Variant("blind-totals", "totals are written over whatever is there by then", _blind_write),
-    Variant("record-first", "a consistent read looks at the record before the inbox and the log", _record_first),
-    Variant("without-inbox", "a consistent read leaves the inbox out", _without_inbox),
-    Variant("inbox-last", "a consistent read looks into the log before the inbox", _inbox_last),
-    Variant("counts-folded-again", "a consistent read adds what was folded as well", _counts_folded),
-    Variant("rest-offered-early", "what is put together is offered while more may come to it", _rest_offered_early),
-    Variant("puts-offered-together", "what was offered is put together with more", _puts_offered_together),
-    Variant("forgets-op-ids", "an op_id is not remembered", _forgets_op_ids),
-    Variant("returns-before-written", "a call returns before its batch is written", _returns_before_written),
-    Variant("set-by-clock", "of two sets that with the later wall clock counts", _set_by_clock),
-    Variant("pages-overwrite", "pages that are put together keep the newer cells alone", _pages_overwrite),
-    Variant("pages-cut-short", "a page of history leaves out most of what was sealed", _seals_without_page),
+    Variant("blind-totals", "totals are written over whatever is there by then", "overwritten", _blind_write),
+    Variant(
+        "record-first",
+        "a consistent read looks at the record before the inbox and the log",
+        "consistent",
+        _record_first,
+    ),
+    Variant("without-inbox", "a consistent read leaves the inbox out", "consistent", _without_inbox),
+    Variant("inbox-last", "a consistent read looks into the log before the inbox", "consistent", _inbox_last),
+    Variant("counts-folded-again", "a consistent read adds what was folded as well", "consistent", _counts_folded),
+    Variant(
+        "rest-offered-early", "what is put together is offered while more may come to it", "total", _rest_offered_early
+    ),
+    Variant("puts-offered-together", "what was offered is put together with more", "total", _puts_offered_together),
+    Variant("forgets-op-ids", "an op_id is not remembered", "total", _forgets_op_ids),
+    Variant(
+        "returns-before-written", "a call returns before its batch is written", "consistent", _returns_before_written
+    ),
+    Variant("set-by-clock", "of two sets that with the later wall clock counts", "total", _set_by_clock),
+    Variant("pages-overwrite", "pages that are put together keep the newer cells alone", "history", _pages_overwrite),
+    Variant("pages-cut-short", "a page of history leaves out most of what was sealed", "history", _seals_without_page),
     Variant(
         "consolidated-when-folded",
         "who waits is answered when all is folded",
+        "consolidated",
         _answers_when_folded,
     ),
 )

@@ -158,17 +158,29 @@ def _ignores_pause() -> list[Patch]:
 
 
 QUEUE_VARIANTS = (
-    Variant("folding-not-idempotent", "a batch that was folded is folded again", _folding_not_idempotent),
-    Variant("trusts-one-404", "a new leader takes one missing entry for the end of the log", _trusts_one_404),
-    Variant("reads-ghosts", "who reads along believes whatever it reads, however late", _reads_ghosts),
-    Variant("no-term-start", "a new leader begins without an entry that says so", _no_term_start),
-    Variant("acks-before-created", "enqueue returns before the store has answered", _acks_before_created),
-    Variant("expires-without-sweep", "tickets lapse though reports may lie in the inbox", _expires_without_sweep),
-    Variant("forgets-early", "producers are forgotten at once", _forgets_early),
-    Variant("ignores-deduplication", "what has a deduplication key is folded each time", _ignores_deduplication),
-    Variant("keys-at-once", "an ordering key is given out again while a ticket has it", _keys_at_once),
-    Variant("deadline-from-sight", "a worker counts its time from when it sees a ticket", _deadline_from_sight),
-    Variant("settles-afterwards", "at most once: what is handled is settled after it", _settles_afterwards),
-    Variant("buries-without-history", "a dead letter does not say what happened to it", _buries_without_history),
-    Variant("ignores-pause", "tickets are published while the queue is paused", _ignores_pause),
+    Variant(
+        "folding-not-idempotent", "a batch that was folded is folded again", "folded twice", _folding_not_idempotent
+    ),
+    Variant("trusts-one-404", "a new leader takes one missing entry for the end of the log", "lost", _trusts_one_404),
+    Variant("reads-ghosts", "who reads along believes whatever it reads, however late", "follower", _reads_ghosts),
+    Variant("no-term-start", "a new leader begins without an entry that says so", "follower", _no_term_start),
+    Variant("acks-before-created", "enqueue returns before the store has answered", "lost", _acks_before_created),
+    Variant(
+        "expires-without-sweep", "tickets lapse though reports may lie in the inbox", "acked", _expires_without_sweep
+    ),
+    Variant("forgets-early", "producers are forgotten at once", "lost", _forgets_early),
+    Variant(
+        "ignores-deduplication", "what has a deduplication key is folded each time", "dedup", _ignores_deduplication
+    ),
+    Variant("keys-at-once", "an ordering key is given out again while a ticket has it", "order", _keys_at_once),
+    Variant(
+        "deadline-from-sight", "a worker counts its time from when it sees a ticket", "acked", _deadline_from_sight
+    ),
+    Variant(
+        "settles-afterwards", "at most once: what is handled is settled after it", "at most once", _settles_afterwards
+    ),
+    Variant(
+        "buries-without-history", "a dead letter does not say what happened to it", "history", _buries_without_history
+    ),
+    Variant("ignores-pause", "tickets are published while the queue is paused", "paused", _ignores_pause),
 )

@@ -249,27 +249,46 @@ def _token_of_the_attempt() -> list[Patch]:
 
 
 TTL_VARIANTS = (
-    Variant("blind-swap", "what has expired is written over whatever is there by then", _blind_delete),
-    Variant("no-tombstone", "what has expired is deleted without a condition", _no_tombstone),
-    Variant("entry-after-record", "the index entry is written while its record is", _entry_after_record),
-    Variant("no-quarantine", "an index entry without a record is dropped at once", _no_quarantine),
+    Variant("blind-swap", "what has expired is written over whatever is there by then", "overwritten", _blind_delete),
+    Variant("no-tombstone", "what has expired is deleted without a condition", "removed", _no_tombstone),
+    Variant("entry-after-record", "the index entry is written while its record is", "index", _entry_after_record),
+    Variant("no-quarantine", "an index entry without a record is dropped at once", "index", _no_quarantine),
     Variant(
-        "trusts-the-index", "a due index entry is enough: the record's own time is not looked at", _trusts_the_index
+        "trusts-the-index",
+        "a due index entry is enough: the record's own time is not looked at",
+        "early",
+        _trusts_the_index,
     ),
-    Variant("ttl-by-wall-clock", "records expire by the wall clock of whoever leads", _wall_clock),
-    Variant("no-doubt", "the store's time is taken as exact", _no_doubt),
-    Variant("archives-first", "a record is archived before it is decided that it has expired", _archives_first),
-    Variant("archives-anew", "each attempt to archive a record has an id of its own", _archives_anew),
-    Variant("forgets-pending", "an insert over a tombstone forgets what was still to be done", _forgets_pending),
-    Variant("clears-first", "what is to be archived is cleared before it is in the archive", _clears_first),
-    Variant("decided-is-done", "the index entry goes as soon as an expiry is decided", _decided_is_done),
-    Variant("unknown-is-done", "a swap without an answer counts as done", _unknown_is_done),
-    Variant("lost-is-done", "a record that somebody else wrote first is not judged again", _lost_is_done),
-    Variant("spends-under-way", "a writer that got no answer takes its index entry back", _spends_what_is_under_way),
+    Variant("ttl-by-wall-clock", "records expire by the wall clock of whoever leads", "early", _wall_clock),
+    Variant("no-doubt", "the store's time is taken as exact", "early", _no_doubt),
     Variant(
-        "spends-the-former-first", "the old index entry goes before the new record has landed", _spends_the_former_first
+        "archives-first", "a record is archived before it is decided that it has expired", "archive", _archives_first
     ),
-    Variant("sends-however-late", "a record is sent however long ago its index entry was written", _sends_however_late),
-    Variant("calls-first", "a callback is called before it is decided that its record has expired", _calls_first),
-    Variant("token-of-the-attempt", "the token of a callback counts its attempts", _token_of_the_attempt),
+    Variant("archives-anew", "each attempt to archive a record has an id of its own", "archive", _archives_anew),
+    Variant(
+        "forgets-pending", "an insert over a tombstone forgets what was still to be done", "pending", _forgets_pending
+    ),
+    Variant("clears-first", "what is to be archived is cleared before it is in the archive", "pending", _clears_first),
+    Variant("decided-is-done", "the index entry goes as soon as an expiry is decided", "index", _decided_is_done),
+    Variant("unknown-is-done", "a swap without an answer counts as done", "index", _unknown_is_done),
+    Variant("lost-is-done", "a record that somebody else wrote first is not judged again", "index", _lost_is_done),
+    Variant(
+        "spends-under-way", "a writer that got no answer takes its index entry back", "index", _spends_what_is_under_way
+    ),
+    Variant(
+        "spends-the-former-first",
+        "the old index entry goes before the new record has landed",
+        "index",
+        _spends_the_former_first,
+    ),
+    Variant(
+        "sends-however-late",
+        "a record is sent however long ago its index entry was written",
+        "index",
+        _sends_however_late,
+    ),
+    Variant(
+        "calls-first", "a callback is called before it is decided that its record has expired", "callback", _calls_first
+    ),
+    Variant("token-of-the-attempt", "the token of a callback counts its attempts", "token", _token_of_the_attempt),
 )

@@ -19,9 +19,11 @@ from tenure.errors import NotFenced
 from tenure.testing.bucket import OUTSIDE, Write
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
+from tenure.testing.world import World
 
 FENCED_PREFIX = "fenced/"
-MAX_VIOLATIONS = 20
+MAX_VIOLATIONS_OF_A_CHECK = 5
+_LOOK_SECONDS = 1.0
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -33,14 +35,38 @@ class Violation(msgspec.Struct, frozen=True):
     what: str
 
 
-class Checkers:
+class Judge:
+    """Collects the violations of one run. Each of its checks has a name."""
+
+    def __init__(self, world: World, until: str | None = None) -> None:
+        """`until`: the check that the run is for, if it is for one."""
+        self._world = world
+        self._until = until
+        self._reports: Counter[str] = Counter()
+        self.violations: list[Violation] = []
+
+    def report(self, check: str, what: str) -> None:
+        self._reports[check] += 1
+        if self._reports[check] <= MAX_VIOLATIONS_OF_A_CHECK:
+            self.violations.append(Violation(self._world.now, check, what))
+
+    def is_settled(self) -> bool:
+        """Has the run shown what it is for? Any violation does; a run for one check goes on until it reports."""
+        return bool(self.violations) if self._until is None else self._until in self._reports
+
+    def run_until(self, end: float) -> None:
+        """Let time pass to the end, or in a run for one check until that check reports."""
+        while self._world.now < end and (self._until is None or self._until not in self._reports):
+            self._world.run_until(min(end, self._world.now + _LOOK_SECONDS))
+
+
+class Checkers(Judge):
     """One leader, epochs, own grants, honest loss, fenced writes, no request storm; at the end, liveness."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, until: str | None = None) -> None:
+        super().__init__(cluster.world, until)
         self._cluster = cluster
-        self._world = cluster.world
         self._state_key = cluster.key(STATE)
-        self.violations: list[Violation] = []
         self.terms: list[tuple[float, str, int]] = []
         """(true time, worker, epoch) of each leadership that began."""
         self.ends: Counter[str] = Counter()
@@ -56,16 +82,12 @@ class Checkers:
         self._fenced: dict[str, int] = {}
         self._idle_renewals: dict[str, int] = {}
         self._beat = cluster.config.heartbeat_interval + cluster.config.heartbeat_jitter
-        # In calm a worker sends two or three requests a heartbeat; in trouble some tries a second, and never more.
-        self._limit = round(60 + 4 * self._beat)
+        # In calm a worker sends two or three requests a heartbeat, and a standby its looks; in trouble some more tries.
+        self._limit = round(60 + 4 * self._beat + self._beat / cluster.config.standby_watch_interval)
         self._window: dict[str, tuple[int, int]] = {}
         cluster.world.on_step = self._stepped
         cluster.bucket.watchers.append(self._written)
         cluster.network.on_request = self._requested
-
-    def report(self, check: str, what: str) -> None:
-        if len(self.violations) < MAX_VIOLATIONS:
-            self.violations.append(Violation(self._world.now, check, what))
 
     def check_defects(self) -> None:
         """An exception that nobody foresaw is survived in production, and is a violation here."""

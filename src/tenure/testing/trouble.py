@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tenure.coordinator.layout import METADATA, STATE, WORKERS, namespace_store
 from tenure.coordinator.outside import ask_for_handover
@@ -12,20 +12,10 @@ from tenure.entropy import Random
 from tenure.errors import ConfigError
 from tenure.testing.bucket import SimulatedStore, Write
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker, _quietly
+from tenure.testing.mixes import Mix
 
-MEAN_SECONDS_BETWEEN_FAULTS = 12.0
 _MOST_CALLBACKS_AHEAD = 400
 _LOOK_EVERY = 0.005
-_CALM = {
-    "lost_request": 0.004,
-    "lost_reply": 0.004,
-    "late_landing": 0.003,
-    "repeated": 0.003,
-    "slow_request": 0.006,
-    "slow_reply": 0.006,
-    "server_error": 0.004,
-}
-"""What the network does to requests all the time."""
 _ROUGH = {
     "lost_request": 0.08,
     "lost_reply": 0.10,
@@ -35,7 +25,7 @@ _ROUGH = {
     "slow_reply": 0.12,
     "server_error": 0.08,
 }
-"""And for a while to one worker, or to all."""
+"""What the network does to requests for a while, of one worker or of all."""
 
 
 class Trouble:
@@ -44,7 +34,7 @@ class Trouble:
     `hit` counts what was done, by kind.
     """
 
-    def __init__(self, cluster: SimulatedCluster, random: Random, kinds: Sequence[str] | None = None) -> None:
+    def __init__(self, cluster: SimulatedCluster, random: Random, mix: Mix) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._random = random
@@ -54,7 +44,8 @@ class Trouble:
         self._old_leases: list[bytes] = []
         self.hit: Counter[str] = Counter()
         self.ends_at = 0.0
-        chosen = list(kinds) if kinds else list(KINDS)
+        self._mix = mix
+        chosen = mix.faults or tuple(KINDS)
         for kind in chosen:
             if kind not in KINDS:
                 raise ConfigError(f"there is no fault {kind!r}: there are {', '.join(KINDS)}")
@@ -64,7 +55,7 @@ class Trouble:
     def begin(self, ends_at: float) -> None:
         self.ends_at = ends_at
         if "network" in self._kinds:
-            self._cluster.network.change(None, **_CALM)
+            self._cluster.network.change(None, **self._mix.network)
         self._world.call_at(self._world.now + self._pause(), self._next)
         self._world.call_at(ends_at, self._put_right)
 
@@ -77,7 +68,7 @@ class Trouble:
         self._world.call_at(min(self._world.now + self._pause(), self.ends_at), self._next)
 
     def _pause(self) -> float:
-        return self._random.expovariate(1 / MEAN_SECONDS_BETWEEN_FAULTS)
+        return self._random.expovariate(1 / self._mix.seconds_between_faults)
 
     def _put_right(self) -> None:
         network = self._cluster.network
@@ -166,7 +157,7 @@ class Trouble:
 
     def _strike_one_who_leaves(self, worker: SimulatedWorker) -> None:
         """A lease is given back in a moment, which strikes at random hardly ever hit: wait for it."""
-        if worker.is_leader() and self._strikes.random() < 0.1:
+        if worker.is_leader() and self._strikes.random() < self._mix.struck_when_leaving:
             seconds = self._strikes.uniform(0.1, 2.0) * self._lease
             self._strike_in("release", worker, self._strikes.random() < 0.5, seconds)
 
@@ -250,7 +241,7 @@ class Trouble:
         cut_at = self._leases(0.2, 0.8)
         for name in self._cluster.workers:
             if name != leader:
-                network.change(name, **_CALM | {"slow_request": 0.7, "slow_seconds": late})
+                network.change(name, **self._mix.network | {"slow_request": 0.7, "slow_seconds": late})
                 self._later(cut_at + 0.3 * self._lease, lambda name=name: network.reset(name))  # type: ignore[misc]
         self._later(cut_at, lambda: network.cut(leader))
         self._later(cut_at + self._leases(1.3, 2.0), lambda: network.heal(leader))
@@ -269,7 +260,7 @@ class Trouble:
         seconds = self._leases(0.5, 2.0)
         network.change(worker.name if worker is not None else None, **_ROUGH)
         if worker is None:
-            self._later(seconds, lambda: network.change(None, **_CALM))
+            self._later(seconds, lambda: network.change(None, **self._mix.network))
             return True
         name = worker.name
         self._later(seconds, lambda: network.reset(name))

@@ -1,0 +1,79 @@
+"""What goes wrong in a seed, and how fast: a mix of faults, intervals and clock rates.
+
+One mix in which everything goes wrong hides bugs: most broken rules show only in a quiet moment that the other faults
+do not leave. So each kind of fleet has several mixes, and its seeds take them in turn. `tenure simulate --rates` prints
+how often each mix catches each broken variant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.entropy import Random
+from tenure.errors import ConfigError
+
+MEAN_SECONDS_BETWEEN_FAULTS = 12.0
+
+
+CALM = {
+    "lost_request": 0.004,
+    "lost_reply": 0.004,
+    "late_landing": 0.003,
+    "repeated": 0.003,
+    "slow_request": 0.006,
+    "slow_reply": 0.006,
+    "server_error": 0.004,
+}
+
+
+class Mix(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    faults: tuple[str, ...] = ()
+    """Kinds of trouble; none given: all."""
+    seconds_between_faults: float = MEAN_SECONDS_BETWEEN_FAULTS
+    """On average."""
+    network: dict[str, float] = msgspec.field(default_factory=CALM.copy)
+    """What happens to requests all the time: the share of each fault."""
+    settings: dict[str, Any] = {}
+    """What the coordinator's config has in place of the kind's own."""
+    extreme_rates: bool = False
+    """Each clock runs as fast or as slowly as the protocol allows, and none at a rate between."""
+    struck_when_leaving: float = 0.1
+    """The share of leaders that are killed or frozen while they give their lease back."""
+
+    def rate(self, random: Random) -> float:
+        """Of one machine's clocks."""
+        extremes = [0.99, 1.01]
+        if self.extreme_rates:
+            return random.choice(extremes)
+        return random.choice([*extremes, *extremes, 1.0, random.uniform(*extremes)])
+
+
+EVERYTHING = Mix(name="everything")
+"""Where nothing is said of a mix."""
+
+EDGE = Mix(
+    name="edge",
+    faults=("cut", "freeze", "suspend", "slew", "blur"),
+    seconds_between_faults=8.0,
+    settings={"standby_watch_interval": 0.1},
+    extreme_rates=True,
+)
+"""Leaders lose the store or stand still, and a standby sees each renewal at once: nothing covers up for a margin."""
+
+LEAVING = Mix(
+    name="leaving",
+    faults=("stop", "step-down", "ask", "network"),
+    seconds_between_faults=6.0,
+    network={"late_landing": 0.15},
+)
+"""Leases are given back all the time, and writes land when somebody else leads already."""
+
+
+def mix_named(mixes: tuple[Mix, ...], name: str) -> Mix:
+    for mix in mixes:
+        if mix.name == name:
+            return mix
+    raise ConfigError(f"there is no mix {name!r}: there are {', '.join(mix.name for mix in mixes)}")
