@@ -28,6 +28,7 @@ from tenure.plugins.queue.records import (
 from tenure.plugins.queue.settings import settings_from
 from tenure.plugins.queue.state import MAX_ARRIVED, QueueMachine
 from tenure.plugins.queue.wire import MAX_MESSAGES_PER_BATCH, Options, Span, encode_batch
+from tenure.store import Store
 from tenure.store.memory import MemoryStore
 from tests.support.clock import ScriptedClock
 from tests.support.lease import ScriptedLease
@@ -118,27 +119,26 @@ async def test_four_million_empty_messages_that_nobody_has_read_yet_are_taken() 
     for number in range(1, batches + 1):
         body = encode_batch(Place(number - 1), [b""] * each)
         await store.create(InboxName(0, "p", number).key, body)
-    clerk = QueueClerk(store, settings_from({}), epoch=1, tag="t", clock=SYSTEM_CLOCK, random=Random(1))
-    term = LedgerTerm(
-        store,
-        ScriptedLease(1),
-        clerk,
-        config=LedgerConfig(),
-        clock=SYSTEM_CLOCK,
-        draw_id=numbered("w"),
-        now=ScriptedClock().now,
-    )
-    await term.begin()
-    while (await term.tick()).more:
-        pass
-    await term.aclose()
-    assert clerk.machine.ready_count == batches * each
+    assert await _taken(store, epoch=1) == batches * each
 
 
 def _small_ones(number: int, count: int) -> bytes:
     """As a producer writes them: every second message has an option of its own."""
     spans = [Span(index, 1, Options(key="a")) for index in range(1, count, 2)]
     return encode_batch(Place(number - 1), [b"%d" % (index % 10) for index in range(count)], spans)
+
+
+async def _taken(store: Store, epoch: int, tag: str = "t") -> int:
+    """How many messages a leader takes in that finds all of this in the inbox."""
+    clock, lease = ScriptedClock(), ScriptedLease(epoch)
+    clerk = QueueClerk(store, settings_from({}), epoch=epoch, tag=tag, clock=SYSTEM_CLOCK, random=Random(1))
+    config, draw_id = LedgerConfig(), numbered("w")
+    term = LedgerTerm(store, lease, clerk, config=config, clock=SYSTEM_CLOCK, draw_id=draw_id, now=clock.now)
+    await term.begin()
+    while (await term.tick()).more:
+        pass
+    await term.aclose()
+    return clerk.machine.ready_count
 
 
 @pytest.mark.slow
@@ -148,21 +148,7 @@ async def test_many_small_messages_with_options_of_their_own_have_room_in_an_ent
     batches, each = 60, 10_000
     for number in range(1, batches + 1):
         await store.create(InboxName(0, f"p{number}", 1).key, _small_ones(1, each))
-    clerk = QueueClerk(store, settings_from({}), epoch=12_345, tag="t" * 12, clock=SYSTEM_CLOCK, random=Random(1))
-    term = LedgerTerm(
-        store,
-        ScriptedLease(12_345),
-        clerk,
-        config=LedgerConfig(),
-        clock=SYSTEM_CLOCK,
-        draw_id=numbered("w"),
-        now=ScriptedClock().now,
-    )
-    await term.begin()
-    while (await term.tick()).more:
-        pass
-    await term.aclose()
-    assert clerk.machine.ready_count == batches * each
+    assert await _taken(store, epoch=12_345, tag="t" * 12) == batches * each
 
 
 @pytest.mark.slow
