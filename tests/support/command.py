@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import subprocess
@@ -11,15 +10,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import pytest
 
 from lab.process import Child
 from tenure.cli.main import run
+
+STREAMS = ("stdin", "stdout", "stderr")
+"""By their file descriptor."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -47,26 +49,21 @@ def tenure(*arguments: str, home: Path | None = None, given: str | bytes = b"", 
     A test that is async uses `tenure_process` in a thread: a command has an event loop and signal handlers of its own.
     """
     assert threading.current_thread() is threading.main_thread(), "commands handle signals: use tenure_process"
-    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     wanted = environment(changes)
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as file:
+    with pytest.MonkeyPatch.context() as patch, _file(_bytes(given)) as file, _file() as out, _file() as err:
         for name in os.environ.keys() - wanted.keys():
             patch.delenv(name)
         for name in wanted:
             patch.setenv(name, wanted[name])
-        file.write(_bytes(given))
-        file.seek(0)
         if home is not None:
             patch.chdir(home)
         patch.setattr(sys, "path", list(sys.path))
-        stdin = io.TextIOWrapper(file)
-        patch.setattr(sys, "stdin", stdin)
         started = time.monotonic()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with _instead_of("stdin", file), _instead_of("stdout", out), _instead_of("stderr", err):
             code = run(list(arguments))
         seconds = time.monotonic() - started
-        stdin.detach()
-    return _without_a_trace(Run(code, _text(out), _text(err), seconds), arguments, changes)
+        ran = Run(code, _text(out), _text(err), seconds)
+    return _without_a_trace(ran, arguments, changes)
 
 
 def tenure_process(
@@ -112,8 +109,30 @@ def _bytes(given: str | bytes) -> bytes:
     return given if isinstance(given, bytes) else given.encode()
 
 
-def _text(stream: io.TextIOWrapper) -> str:
-    stream.flush()
-    buffer = stream.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return buffer.getvalue().decode()
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+@contextlib.contextmanager
+def _file(content: bytes = b"") -> Iterator[IO[bytes]]:
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        yield file
+
+
+@contextlib.contextmanager
+def _instead_of(name: str, file: IO[bytes]) -> Iterator[None]:
+    """The stream and its file descriptor, since `tenure run` writes to the latter."""
+    stream, number = getattr(sys, name), STREAMS.index(name)
+    kept = os.dup(number)
+    os.dup2(file.fileno(), number)
+    try:
+        with open(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False) as new:
+            setattr(sys, name, new)
+            yield
+    finally:
+        setattr(sys, name, stream)
+        os.dup2(kept, number)
+        os.close(kept)

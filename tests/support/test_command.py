@@ -55,3 +55,10 @@ def test_a_stack_trace_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         tenure("status")
     assert tenure("status", "--debug").code == 2
     assert tenure("status", TENURE_DEBUG="1").code == 2
+
+
+def test_what_is_written_past_the_streams_is_heard_too(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = tenure("run", (tmp_path / "file").as_uri(), "--", "true")
+    assert (told.code, told.out) == (125, "")
+    assert "is not a directory" in told.err
