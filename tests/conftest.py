@@ -12,6 +12,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from lab.gcs import Gcs
 from lab.racy import Oddities, RacyS3
 
 BUCKET = "tests"
+DAY = "TENURE_TESTS_DAY"
 
 _numbers = itertools.count(1)
 
@@ -37,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    # Of many cases some are drawn by the day. Workers inherit it, so all draw the same, also at midnight.
+    os.environ.setdefault(DAY, datetime.now(UTC).date().isoformat())
+
+
+def pytest_report_header() -> str:
+    return f"some cases are drawn by the day: {DAY}={os.environ[DAY]} draws the same again"
 
 
 @pytest.fixture(scope="session")

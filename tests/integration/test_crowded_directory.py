@@ -104,7 +104,7 @@ def command(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 @pytest.mark.req("EL-20", "SQ-1")
 def test_work_and_commands_among_two_hundred_thousand_files_of_others(root: Path) -> None:
     assert sum(CROWDS.values()) == 200_000

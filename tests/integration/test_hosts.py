@@ -134,7 +134,7 @@ def written_by(database: blocking.Database) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preload", [False, True], ids=["", "preload"])
+@pytest.mark.parametrize("preload", [pytest.param(False, marks=pytest.mark.trials), True], ids=["", "preload"])
 def test_gunicorn(preload: bool, tmp_path: Path) -> None:
     """One of four workers leads. It is killed: another leads, and the worker that gunicorn starts instead joins."""
     folder = tmp_path / "notes"

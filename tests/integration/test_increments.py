@@ -50,7 +50,7 @@ def is_conditional_write(request: Request) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ministack", pytest.param("ceph", marks=pytest.mark.servers)])
+@pytest.mark.parametrize("kind", ["ministack", pytest.param("ceph", marks=[pytest.mark.servers, pytest.mark.trials])])
 async def test_a_thousand_increments_with_every_second_answer_lost(
     kind: str, url_of: Callable[[str], str], request: pytest.FixtureRequest
 ) -> None:
@@ -78,7 +78,7 @@ async def test_a_thousand_increments_with_every_second_answer_lost(
     assert tally.settled >= 100, "no write was saved by settling it: the fault hit losers alone"
 
 
-@pytest.mark.parametrize("seconds", [2.0, pytest.param(10.0, marks=pytest.mark.servers)])
+@pytest.mark.parametrize("seconds", [2.0, pytest.param(10.0, marks=pytest.mark.trials)])
 async def test_sixteen_writers_in_one_process_on_memory(seconds: float) -> None:
     async with open_store("memory://") as store:
         await prepare(store)
@@ -95,8 +95,9 @@ async def test_sixteen_writers_in_one_process_on_memory(seconds: float) -> None:
     [
         ("directory", 2.0),
         ("ministack", 2.0),
+        *(pytest.param(kind, 2.0, marks=pytest.mark.servers) for kind in ("ceph", "azurite")),
         *(
-            pytest.param(kind, 10.0, marks=pytest.mark.servers)
+            pytest.param(kind, 10.0, marks=[pytest.mark.servers, pytest.mark.trials])
             for kind in ("directory", "ministack", "ceph", "azurite")
         ),
     ],
@@ -160,7 +161,8 @@ async def test_a_store_that_checks_and_then_writes_is_found_out(racy: S3Endpoint
 RACED = [
     ("directory", 4),
     ("ministack", 2),  # a process less to share two cores with: the server is one itself
-    *(pytest.param(kind, 4, marks=pytest.mark.servers) for kind in ("ministack", "ceph", "azurite")),
+    *(pytest.param(kind, 4, marks=pytest.mark.servers) for kind in ("ceph", "azurite")),
+    pytest.param("ministack", 4, marks=pytest.mark.trials),
 ]
 
 

@@ -1,6 +1,7 @@
 """What counts as a search of the model of the lease, and when it is searched: see tools/model.py.
 
-`make model` searches it, and so do `make test-servers`, if it was changed, and `make trials`. No requirement is marked here: the model shows that the rules are right, not that the code follows them.
+`make model` searches it, and so do `make test-servers`, if it was changed, and `make trials`. No requirement is marked
+here: the model shows that the rules are right, not that the code follows them.
 """
 
 from __future__ import annotations

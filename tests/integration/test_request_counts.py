@@ -120,6 +120,7 @@ async def count_side_by_side(
     )
 
 
+@pytest.mark.trials
 @pytest.mark.req("EL-2", "DB-1")
 async def test_requests_do_not_depend_on_the_number_of_plugins(
     ministack: S3Endpoint, url_of: Callable[[str], str]
@@ -141,6 +142,7 @@ async def test_requests_do_not_depend_on_the_number_of_plugins(
         assert max(totals) - min(totals) <= requests, f"{role} with 1, 4, 10 plugins: {totals}"
 
 
+@pytest.mark.trials
 @pytest.mark.req("EL-19")
 async def test_election_only_costs_a_follower_one_get_per_watch(
     ministack: S3Endpoint, url_of: Callable[[str], str]
@@ -154,7 +156,7 @@ async def test_election_only_costs_a_follower_one_get_per_watch(
 
 
 @pytest.mark.req("OP-4")
-@pytest.mark.parametrize("membership", [True, False])
+@pytest.mark.parametrize("membership", [True, pytest.param(False, marks=pytest.mark.trials)])
 async def test_a_plan_tells_what_the_server_counts(
     ministack: S3Endpoint, url_of: Callable[[str], str], membership: bool
 ) -> None:

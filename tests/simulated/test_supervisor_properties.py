@@ -52,7 +52,8 @@ FEW = settings(
 )
 
 
-MANY = settings(FEW, max_examples=150)
+MANY = settings(FEW, max_examples=75)
+TWICE_AS_MANY = settings(FEW, max_examples=150)
 
 
 def slow_service(cluster: Cluster, node: Node) -> type:
@@ -325,6 +326,22 @@ def test_many_lives_without_pauses(steps: list[Step], seed: int) -> None:
 @MANY
 @given(st.lists(ROUGH, min_size=5, max_size=25), st.integers(0, 1000))
 def test_many_lives_with_pauses(steps: list[Step], seed: int) -> None:
+    check_rough(steps, seed)
+
+
+@pytest.mark.trials
+@pytest.mark.req("SV-9")
+@TWICE_AS_MANY
+@given(st.lists(CALM, min_size=5, max_size=25), st.integers(0, 1000))
+def test_twice_as_many_lives_without_pauses(steps: list[Step], seed: int) -> None:
+    check_calm(steps, seed)
+
+
+@pytest.mark.trials
+@pytest.mark.req("SV-9")
+@TWICE_AS_MANY
+@given(st.lists(ROUGH, min_size=5, max_size=25), st.integers(0, 1000))
+def test_twice_as_many_lives_with_pauses(steps: list[Step], seed: int) -> None:
     check_rough(steps, seed)
 
 
