@@ -1,5 +1,8 @@
 """One server of each kind for the whole session, whichever tiers run in it, and a fresh place on it for every test.
 
+Under pytest-xdist the controller has Ceph, Azurite and s3rver, for all workers: a start of Ceph costs both cores some
+ten seconds. Of ministack, which is one thread of Python and started within a second, each worker has its own.
+
 A program that is missing fails the tests that need it, with the way to install it: a test that skips itself proves
 nothing and looks like one that passed.
 """
@@ -26,9 +29,11 @@ from lab.buckets import make_bucket, make_container
 from lab.endpoint import AzureEndpoint, GcsEndpoint, S3Endpoint
 from lab.gcs import Gcs
 from lab.racy import Oddities, RacyS3
+from lab.sharing import NotServed, Serving, SharedServers, ask
 
 BUCKET = "tests"
 DAY = "TENURE_TESTS_DAY"
+SHARED = pytest.StashKey[SharedServers]()
 
 _numbers = itertools.count(1)
 
@@ -47,31 +52,44 @@ def pytest_report_header() -> str:
     return f"some cases are drawn by the day: {DAY}={os.environ[DAY]} draws the same again"
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker of pytest-xdist is told where it can ask the controller for servers."""
+    shared = node.config.stash.get(SHARED, None)
+    if shared is None:
+        shared = node.config.stash[SHARED] = SharedServers(_SERVERS)
+    node.workerinput["servers"] = shared.address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shared = config.stash.get(SHARED, None)
+    if shared is not None:
+        shared.stop()
+
+
 @pytest.fixture(scope="session")
 def ministack() -> Iterator[S3Endpoint]:
-    with _serving(ministack_module.Ministack, ministack_module.INSTALL) as endpoint:
+    with _explained(), _serving(ministack_module.Ministack, ministack_module.INSTALL) as endpoint:
         make_bucket(endpoint, BUCKET)
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def ceph() -> Iterator[S3Endpoint]:
-    with _serving(ceph_module.Ceph, ceph_module.INSTALL) as endpoint:
-        make_bucket(endpoint, BUCKET)
+def ceph(request: pytest.FixtureRequest) -> Iterator[S3Endpoint]:
+    with _shared(request.config, "ceph") as endpoint:
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def azurite() -> Iterator[AzureEndpoint]:
-    with _serving(azurite_module.Azurite, azurite_module.INSTALL) as endpoint:
-        make_container(endpoint, BUCKET)
+def azurite(request: pytest.FixtureRequest) -> Iterator[AzureEndpoint]:
+    with _shared(request.config, "azurite") as endpoint:
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def s3rver() -> Iterator[S3Endpoint]:
+def s3rver(request: pytest.FixtureRequest) -> Iterator[S3Endpoint]:
     """Its bucket is named "bucket"."""
-    with _serving(s3rver_module.S3rver, s3rver_module.INSTALL) as endpoint:
+    with _shared(request.config, "s3rver") as endpoint:
         yield endpoint
 
 
@@ -108,10 +126,25 @@ def url_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], st
 
 
 @contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except NotServed as problem:
+        pytest.fail(str(problem), pytrace=False)
+
+
+@contextlib.contextmanager
+def _shared(config: pytest.Config, name: str) -> Iterator[Any]:
+    with _explained(), contextlib.ExitStack() as stack:
+        address = getattr(config, "workerinput", {}).get("servers")
+        yield stack.enter_context(_SERVERS[name]()) if address is None else ask(address, name)
+
+
+@contextlib.contextmanager
 def _serving(server_class: Any, install: str) -> Iterator[Any]:
     missing = server_class.missing()
     if missing:
-        pytest.fail(f"not installed: {', '.join(missing)}; run tools/install-servers, or: {install}", pytrace=False)
+        raise NotServed(f"not installed: {', '.join(missing)}; run tools/install-servers, or: {install}")
     with _started(server_class) as endpoint:
         yield endpoint
 
@@ -125,3 +158,24 @@ def _started(server_at: Callable[[Path], Any]) -> Iterator[Any]:
             yield server.start()
         finally:
             server.stop()
+
+
+@contextlib.contextmanager
+def _ceph() -> Iterator[S3Endpoint]:
+    with _serving(ceph_module.Ceph, ceph_module.INSTALL) as endpoint:
+        make_bucket(endpoint, BUCKET)
+        yield endpoint
+
+
+@contextlib.contextmanager
+def _azurite() -> Iterator[AzureEndpoint]:
+    with _serving(azurite_module.Azurite, azurite_module.INSTALL) as endpoint:
+        make_container(endpoint, BUCKET)
+        yield endpoint
+
+
+_SERVERS: dict[str, Serving] = {
+    "ceph": _ceph,
+    "azurite": _azurite,
+    "s3rver": lambda: _serving(s3rver_module.S3rver, s3rver_module.INSTALL),
+}
