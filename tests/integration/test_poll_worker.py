@@ -96,6 +96,7 @@ class EndingLead:
             raise LeadershipLost("it is over")
 
 
+@pytest.mark.slow
 async def test_nothing_is_written_once_the_leadership_is_over(database: Database) -> None:
     schedule = PollSchedule("true", CommandCheck("true"), every=1)
     lead = EndingLead()

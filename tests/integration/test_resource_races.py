@@ -120,6 +120,7 @@ async def test_no_insert_disappears_by_a_delete_that_lands_late(
 
 
 @pytest.mark.parametrize("kind", ["directory", pytest.param("ministack", marks=pytest.mark.trials)])
+@pytest.mark.slow
 async def test_with_plain_deletes_inserts_do_disappear(kind: str, url_of: Callable[[str], str]) -> None:
     """The broken variant: the test above can fail."""
     left, there, late = await churn(kind, 40, url_of, blind_deletes=True)

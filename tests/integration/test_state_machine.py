@@ -263,6 +263,7 @@ def test_a_store_agrees_with_a_dictionary(kind: str, histories: int, url_of: Cal
     assert not seen["create: Unknown"] + seen["replace: Unknown"], "one writer at a time needs no third outcome"
 
 
+@pytest.mark.slow
 def test_a_faulty_store_agrees_with_one_of_two_dictionaries(url_of: Callable[[str], str]) -> None:
     wanted = [
         *(f"{verb}: {outcome.__name__}" for verb in ("create", "replace") for outcome in (Applied, Rejected, Unknown)),
