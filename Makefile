@@ -40,7 +40,7 @@ demo: venv ## Watch an election and shared work among real processes, one killed
 	$(BIN)/tenure demo
 
 test: venv ## Run the tests that need nothing installed but Python
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --budget tests/budget.toml#test \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --budget tests/budget.toml#test --durations=10 \
 		-m "not servers and not slow and not trials" tests
 
 test-slow: venv ## Run the slow tests of each change that need no server, and no others
@@ -48,7 +48,7 @@ test-slow: venv ## Run the slow tests of each change that need no server, and no
 
 test-servers: venv servers ## Run the tests against real object stores, the slow ones, and three minutes of chaos
 	$(BIN)/python -m tools.model --if-changed
-	$(BIN)/python -m pytest -n 2 --dist worksteal --budget tests/budget.toml#servers \
+	$(BIN)/python -m pytest -n 2 --dist worksteal --budget tests/budget.toml#servers --durations=25 \
 		-m "(servers or slow) and not chaos and not trials" tests
 	$(BIN)/python -m pytest -m "chaos and not trials" tests/chaos
 

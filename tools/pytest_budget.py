@@ -26,7 +26,7 @@ import statistics
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -124,22 +124,16 @@ class Watch:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("seconds by group")
-        self._write(terminalreporter, table(self._budget, self._seconds, self._scale))
+        for line in table(self._budget, self._seconds, self._scale):
+            terminalreporter.write_line(line)
         if self._scale > 1:
-            self._write(terminalreporter, [f"(this machine was {self._scale:.1f} times as slow as the reference)"])
-        self._write(
-            terminalreporter,
-            [
+            terminalreporter.write_line(f"(this machine was {self._scale:.1f} times as slow as the reference)")
+        for group in self._too_slow():
+            terminalreporter.write_line(
                 f"{group} took more than a fifth above its budget: `--durations=25` shows what is slow. Make it "
-                f"faster, mark it as trials, or raise the budget in {self._file} and say why in the commit."
-                for group in self._too_slow()
-            ],
-        )
+                f"faster, mark it as trials, or raise the budget in {self._file} and say why in the commit.",
+                red=True,
+            )
 
     def _too_slow(self) -> list[str]:
         return too_slow(self._budget, self._seconds, self._scale)
-
-    @staticmethod
-    def _write(reporter: pytest.TerminalReporter, lines: Iterable[str]) -> None:
-        for line in lines:
-            reporter.write_line(line)
