@@ -1,8 +1,8 @@
 """One server of each kind for the whole session, whichever tiers run in it, and a fresh place on it for every test.
 
 Under pytest-xdist the controller has Ceph, Azurite and s3rver, for all workers: a start of Ceph costs both cores some
-ten seconds. Of ministack each worker has its own: it is started in a moment, it is one thread of Python that two workers
-would keep busy, and tests make buckets on it by fixed names.
+ten seconds. Of ministack each worker has its own: it is started in a moment, it is one thread of Python that two would
+keep busy, and tests make buckets on it by fixed names.
 
 A program that is missing fails the tests that need it, with the way to install it: a test that skips itself proves
 nothing and looks like one that passed.

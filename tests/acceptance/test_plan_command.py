@@ -123,7 +123,6 @@ def test_what_was_asked_wrongly_is_refused_in_a_sentence(arguments: tuple[str, .
     assert run.out == ""
 
 
-@pytest.mark.slow
 def test_the_page_on_cost_has_the_figures_that_the_command_gives() -> None:
     """Each row: preset and size, requests, USD, and failover: best, mean, at most, worst."""
     rows = re.findall(

@@ -100,6 +100,7 @@ async def count_and_judge(
 
 
 @pytest.mark.trials
+@pytest.mark.slow
 @pytest.mark.req("EC-1", "EC-2", "EF-9")
 async def test_a_hundred_thousand_adds_while_every_leader_is_killed(
     url_of: Callable[[str], str], tmp_path: Path

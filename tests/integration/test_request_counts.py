@@ -120,7 +120,6 @@ async def count_side_by_side(
     )
 
 
-@pytest.mark.trials
 @pytest.mark.req("EL-2", "DB-1")
 async def test_requests_do_not_depend_on_the_number_of_plugins(
     ministack: S3Endpoint, url_of: Callable[[str], str]
@@ -156,7 +155,8 @@ async def test_election_only_costs_a_follower_one_get_per_watch(
 
 
 @pytest.mark.req("OP-4")
-@pytest.mark.parametrize("membership", [True, pytest.param(False, marks=pytest.mark.trials)])
+@pytest.mark.trials
+@pytest.mark.parametrize("membership", [True, False])
 async def test_a_plan_tells_what_the_server_counts(
     ministack: S3Endpoint, url_of: Callable[[str], str], membership: bool
 ) -> None:

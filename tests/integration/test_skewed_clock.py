@@ -28,7 +28,6 @@ async def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 @pytest.mark.req("EL-15")
-@pytest.mark.slow
 async def test_a_refused_signature_names_the_clock_and_the_worker_recovers(
     ministack: S3Endpoint, proxy: FaultProxy
 ) -> None:

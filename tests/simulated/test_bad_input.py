@@ -172,6 +172,9 @@ def _cases(day: str) -> list[Any]:
     return [pytest.param(*case, id=f"{case[0]}: {case[1]}", marks=marks(case)) for case in cases]
 
 
+CASES = _cases(os.environ["TENURE_TESTS_DAY"])
+
+
 @functools.cache
 def usual() -> tuple[int, dict[str, int], dict[str, bytes]]:
     """Of a fleet that nothing happens to but the death of its leader: requests, what was done, and sound batches."""
@@ -200,7 +203,7 @@ def _sound(fleet: WorkingFleet, name: str, key: str) -> bytes:
 
 
 @pytest.mark.req("EL-20", "SQ-1", "EC-2", "SC-2", "TT-2")
-@pytest.mark.parametrize(("name", "spoil"), _cases(os.environ["TENURE_TESTS_DAY"]))
+@pytest.mark.parametrize(("name", "spoil"), CASES)
 def test_it_is_told_of_and_nothing_else_suffers(name: str, spoil: str) -> None:
     usual_requests, usually_done, _ = usual()
     place, resting = PLACES[name]
