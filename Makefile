@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait for processes and clocks for much of their time, so there are more of these than cores.
 WORKERS ?= 4
+# Of the tests with real processes, which are larger; those that are judged by the clock run two at a time.
+WAITING ?= 3
 # 1: install the versions and hashes of requirements-ci.txt, which fit one Python on one platform (its first line says which).
 LOCKED ?=
 
@@ -48,7 +50,7 @@ test-slow: venv ## Run the slow tests of each change that need no server, and no
 
 test-servers: venv servers ## Run the tests against real object stores, the slow ones, and three minutes of chaos
 	$(BIN)/python -m tools.model --if-changed
-	$(BIN)/python -m pytest -n 2 --dist worksteal --budget tests/budget.toml#servers --durations=25 \
+	$(BIN)/python -m pytest -n $(WAITING) --dist worksteal --budget tests/budget.toml#servers --durations=25 \
 		-m "(servers or slow) and not chaos and not trials" tests
 	$(BIN)/python -m pytest -m "chaos and not trials" tests/chaos
 
@@ -62,7 +64,7 @@ ci: venv ## Run all that must pass before a change goes in: check, test and test
 trials: venv servers ## Run what must pass before a release, besides ci: repetitions, scale, load, the model (an hour)
 	@failed=; \
 	$(BIN)/python -m tools.model || failed=1; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "trials and not chaos" tests || failed=1; \
+	$(BIN)/python -m pytest -n $(WAITING) --dist worksteal -m "trials and not chaos" tests || failed=1; \
 	$(BIN)/python -m pytest -m "trials and chaos" tests/chaos || failed=1; \
 	test -z "$$failed"
 

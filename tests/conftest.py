@@ -31,10 +31,13 @@ from lab.endpoint import AzureEndpoint, GcsEndpoint, S3Endpoint
 from lab.gcs import Gcs
 from lab.racy import Oddities, RacyS3
 from lab.sharing import NotServed, Serving, SharedServers, ask
+from lab.slots import slot
 
 BUCKET = "tests"
 DAY = "TENURE_TESTS_DAY"
 SHARED = pytest.StashKey[SharedServers]()
+SLOTS = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
+CLOCKED_AT_ONCE = 2
 
 _numbers = itertools.count(1)
 
@@ -55,17 +58,29 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """A worker of pytest-xdist is told where it can ask the controller for servers."""
-    shared = node.config.stash.get(SHARED, None)
-    if shared is None:
-        shared = node.config.stash[SHARED] = SharedServers(_SERVERS)
-    node.workerinput["servers"] = shared.address
+    """A worker of pytest-xdist is told where it can ask the controller for servers, and where places are taken."""
+    stash = node.config.stash
+    if SHARED not in stash:
+        stash[SHARED] = SharedServers(_SERVERS)
+        stash[SLOTS] = tempfile.TemporaryDirectory(prefix="tenure-slots-", ignore_cleanup_errors=True)
+    node.workerinput["servers"] = stash[SHARED].address
+    node.workerinput["slots"] = stash[SLOTS].name
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    shared = config.stash.get(SHARED, None)
-    if shared is not None:
-        shared.stop()
+    if SHARED in config.stash:
+        config.stash[SHARED].stop()
+        config.stash[SLOTS].cleanup()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tests that are judged by the clock have many processes each: at most two of them run at once."""
+    folder = getattr(item.config, "workerinput", {}).get("slots")
+    if folder is None or item.get_closest_marker("clock") is None:
+        return (yield)
+    with slot(Path(folder), CLOCKED_AT_ONCE):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ WITHIN = LEASE * 1.05 + 1.5
 WITHIN_GRACEFUL = 1.5
 PATIENCE = 30.0
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.clock]
 
 
 class Trials:

@@ -27,6 +27,7 @@ from lab.process import free_port, spawn, stop, wait_for_http
 from tenure import RequestRefused, blocking
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.clock
 HOSTS = ("thread", "script", "uvloop", "cell", "async-cell")
 PATIENCE = 40.0
 WORKERS = 4

@@ -33,7 +33,7 @@ BOUND = TTL * 1.01 + 0.1 + POLL
 REQUESTS = 1.5
 """What two cores with more than twenty processes on them may take for the last look and the last write."""
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.clock]
 
 
 class Holders:

@@ -27,7 +27,7 @@ from tenure import Database
 from tenure.plugins.poll import Failure, Job, JobState, Summary, read_jobs, read_results
 from tests.trials import STORES
 
-pytestmark = [pytest.mark.slow, pytest.mark.req("SV-4")]
+pytestmark = [pytest.mark.slow, pytest.mark.clock, pytest.mark.req("SV-4")]
 PATIENCE = 60.0
 
 

@@ -21,6 +21,7 @@ from tenure.plugins.queue import QueueSettings
 from tests.trials import sized
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.clock
 REPORT = ROOT / ".reports" / "queue.json"
 CALM = 2.0
 """Seconds from the first entry of a leader to the next kill."""

@@ -28,7 +28,7 @@ LATENCY = 0.01
 WARM_UP_BEATS = 6
 """Registrations, the first list of members, and the first ranking are over by then."""
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.clock]
 
 
 class Counted(CoordinatorPlugin):

@@ -31,7 +31,7 @@ FROZEN = 4.5
 
 Harm = Callable[[RunCluster, Life], Awaitable[None]]
 
-pytestmark = [pytest.mark.slow, pytest.mark.servers]
+pytestmark = [pytest.mark.slow, pytest.mark.servers, pytest.mark.clock]
 
 
 async def freeze(cluster: RunCluster, leader: Life) -> None:

@@ -13,7 +13,7 @@ from tests.trials import STORES
 
 LEASE = 3.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.req("EL-14")]
+pytestmark = [pytest.mark.slow, pytest.mark.clock, pytest.mark.req("EL-14")]
 
 
 @pytest.fixture

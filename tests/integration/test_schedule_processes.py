@@ -19,6 +19,7 @@ from lab.schedule_cluster import ScheduleCluster
 from lab.schedule_judge import VIOLATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.clock
 REPORT = ROOT / ".reports" / "schedule.json"
 CALM = 5.0
 """Seconds from the first entry of a leader to the next kill."""

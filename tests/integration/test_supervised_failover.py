@@ -23,7 +23,7 @@ WITHIN_CRASH = 10.0
 WITHIN_GRACEFUL = 5.0
 STOPPED = 9.0
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.clock]
 TRIALS = pytest.mark.parametrize(("clusters", "each"), [(3, 1), pytest.param(5, 2, marks=pytest.mark.trials)])
 """How many clusters side by side, and trials of each."""
 

@@ -23,7 +23,7 @@ LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 LEASE = 3.0
 DAY = 86_400
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.clock]
 
 CLOCKS = """
 import ctypes, json, time
