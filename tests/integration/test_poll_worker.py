@@ -96,7 +96,6 @@ class EndingLead:
             raise LeadershipLost("it is over")
 
 
-@pytest.mark.slow
 async def test_nothing_is_written_once_the_leadership_is_over(database: Database) -> None:
     schedule = PollSchedule("true", CommandCheck("true"), every=1)
     lead = EndingLead()
