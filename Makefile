@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers ci trials screenshots servers model check format chaos soak load fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
+.PHONY: help venv demo test test-slow test-servers ci trials screenshots servers model variants check format chaos soak load fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ trials: venv servers ## Run what must pass before a release, besides ci: repetit
 	$(BIN)/python -m pytest -n $(WAITING) --dist worksteal -m "trials and not chaos" tests || failed=1; \
 	$(BIN)/python -m pytest -m "trials and chaos" tests/chaos || failed=1; \
 	test -z "$$failed"
+
+variants: venv ## Search a seed for each broken variant of the simulator (ARGS="no-quarantine": only this), and write them down
+	$(BIN)/python -m tools.variants $(ARGS)
 
 model: venv servers ## Search the model of the lease exhaustively, and its broken variants (spin)
 	$(BIN)/python -m tools.model
