@@ -1,4 +1,4 @@
-"""Each broken variant is caught in at least 5 % of the seeds of its kind, with the mixes that its seeds take in turn."""
+"""Each broken variant is caught in at least 5 % of the seeds of its kind, which take its mixes in turn."""
 
 from __future__ import annotations
 
