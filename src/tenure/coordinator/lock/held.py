@@ -35,7 +35,8 @@ class Held:
         self.token = token
         self._clock = clock
         self._holding = holding
-        self._lock = threading.Lock()
+        # A signal handler may ask whether the lock is held while the code that it interrupted is inside.
+        self._lock = threading.RLock()
         self._ended: str | None = None
         self._pid = os.getpid()
         self._tenant: Tenant | None = None
