@@ -100,7 +100,7 @@ async def count_and_judge(
 
 
 @pytest.mark.slow
-@pytest.mark.req("EC-1", "EC-2", "EF-9")
+@pytest.mark.req("EC-1", "EC-2")
 async def test_a_hundred_thousand_adds_while_every_leader_is_killed(
     url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -112,7 +112,7 @@ async def test_a_hundred_thousand_adds_while_every_leader_is_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.req("EC-1", "EC-2", "EF-9")
+@pytest.mark.req("EC-1", "EC-2")
 async def test_adds_while_leaders_are_killed_on_a_directory(url_of: Callable[[str], str], tmp_path: Path) -> None:
     verdict = await count_and_judge(url_of("directory"), tmp_path / "files", "abc", 200, 8_000, "--burst", "10")
     assert verdict["kills"] == len(verdict["failovers"]) >= 2
@@ -120,7 +120,7 @@ async def test_adds_while_leaders_are_killed_on_a_directory(url_of: Callable[[st
 
 
 @pytest.mark.slow
-@pytest.mark.req("EC-2", "EF-9")
+@pytest.mark.req("EC-2")
 async def test_adds_while_leaders_are_frozen_and_go_on(url_of: Callable[[str], str], tmp_path: Path) -> None:
     """A leader that sleeps through its term wakes up in the middle of what it did, beside the next one."""
     verdict = await count_and_judge(

@@ -523,7 +523,6 @@ class TestEpochs:
             assert not plugin.is_epoch_valid(epoch)
 
 
-@pytest.mark.req("CP-1")
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
