@@ -58,7 +58,7 @@ class TestDocument:
     def test_the_document_of_this_project_is_well_formed(self) -> None:
         document = (REPOSITORY / "docs" / "requirements.md").read_text(encoding="utf-8")
         prefixes = {requirement.id[:2] for requirement in requirements.parse_document(document)}
-        assert prefixes == {"EF", "CD", "MT", "EL", "CP", "CB", "SV", "DB", "SQ", "SC", "TT", "EC", "OP"}
+        assert prefixes == {"EF", "CD", "MT", "EL", "CP", "CB", "SV", "DB", "SQ", "SC", "TT", "EC", "OP", "TS"}
 
 
 class TestReport:
@@ -74,6 +74,18 @@ class TestReport:
         content = {"passed": passed, "failed": failed or {}, "collected_at": "2026-01-01T00:00:00+00:00"}
         (root / ".reports" / f"requirements-{tier}.json").write_text(json.dumps(content))
 
+    @staticmethod
+    def mutants(root: Path, **breaks: list[str]) -> None:
+        """`variant_x` is a variant, and anything else a mutant."""
+        (root / "tests" / "mutants").mkdir(parents=True, exist_ok=True)
+        rest = 'file = "f.py"\nbefore = "a"\nafter = "b"\ntest = "t.py::t"'
+        entries = (
+            f'[[mutant]]\nname = "{name}"\nbreaks = {json.dumps(ids)}\n'
+            + (f'variant = "{name.removeprefix("variant_")}"' if name.startswith("variant_") else rest)
+            for name, ids in breaks.items()
+        )
+        (root / "tests" / "mutants" / "named.toml").write_text("\n".join(entries))
+
     def test_without_results_it_says_what_to_run(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert requirements.main([], root) == 2
         assert "make test" in capsys.readouterr().err
@@ -81,6 +93,7 @@ class TestReport:
     def test_tests_are_listed_by_id_over_all_tiers(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.record(root, "unit", {"AB-1": ["u.py::t"], "CD-1": ["u.py::c[1]", "u.py::c[2]"]}, {"AB-2": ["u.py::f"]})
         self.record(root, "simulated", {"AB-1": ["s.py::t"]})
+        self.mutants(root, first=["AB-1", "I-1"], variant_second=["AB-1"])
         assert requirements.main([], root) == 0
         assert capsys.readouterr().out.splitlines() == [
             "AB: first things",
@@ -88,6 +101,8 @@ class TestReport:
             "AB-1   One thing that goes on in a second line.",
             "         passed  s.py::t",
             "         passed  u.py::t",
+            "         fails with  mutant first",
+            "         fails with  variant second",
             "AB-2   Another.",
             "         FAILED  u.py::f",
             "         no passing test",
@@ -96,16 +111,61 @@ class TestReport:
             "----------------",
             "CD-1   A last one.",
             "         passed  u.py::c (2 cases)",
+            "         no mutant or variant makes it fail",
             "",
             "2 of 3 ids shown by a passing test",
             "not shown: AB-2",
+            "1 of 2 shown ids have a mutant or a variant that makes a test fail",
+            "never seen to fail: CD-1",
         ]
 
     def test_strict_wants_a_passing_test_for_every_id(self, root: Path) -> None:
+        self.mutants(root, all=["AB-1", "AB-2", "CD-1"])
         self.record(root, "unit", {"AB-1": ["a"], "CD-1": ["c"]}, {"AB-2": ["b"]})
         assert requirements.main(["--strict"], root) == 1
         self.record(root, "unit", {"AB-1": ["a"], "CD-1": ["c"], "AB-2": ["b"]})
         assert requirements.main(["--strict"], root) == 0
+
+    @pytest.mark.req("TS-3")
+    def test_strict_wants_a_mutant_or_a_variant_for_every_id_that_is_shown(
+        self, root: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Nobody has seen a test of it fail: its mark is a claim."""
+        self.record(root, "unit", {"AB-1": ["a"], "AB-2": ["b"], "CD-1": ["c"]})
+        assert requirements.main([], root) == 0
+        assert requirements.main(["--strict"], root) == 1
+        assert "never seen to fail: AB-1, AB-2, CD-1" in capsys.readouterr().out
+        self.mutants(root, some=["AB-1", "CD-1"])
+        assert requirements.main(["--strict"], root) == 1
+        self.mutants(root, some=["AB-1", "CD-1"], variant_other=["AB-2"])
+        assert requirements.main(["--strict"], root) == 0
+
+    def test_a_mutant_may_not_name_an_id_that_is_unknown(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.record(root, "unit", {})
+        self.mutants(root, some=["AB-9"])
+        assert requirements.main([], root) == 1
+        assert "AB-9 is not in docs/requirements.md, but is named by mutant some" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("[[mutant", "Expected"),
+            ('[[mutant]]\nbreaks = ["AB-1"]', "entry 1 has no name"),
+            ('[[mutant]]\nname = "x"\nbreaks = []\nvariant = "y"', "x: breaks takes"),
+            ('[[mutant]]\nname = "x"\nbreaks = ["AB1"]\nvariant = "y"', "x: breaks takes"),
+            ('[[mutant]]\nname = "x"\nbreaks = ["AB-1"]\nfile = "f.py"', "x: expected"),
+            ('[[mutant]]\nname = "x"\nbreaks = ["AB-1"]\nvariant = "y"\ntest = "t"', "x: expected"),
+            ('[[mutant]]\nname = "x"\nbreaks = ["AB-1"]\nvariant = "y"\n' * 2, "x is there twice"),
+        ],
+    )
+    def test_a_malformed_list_of_mutants_is_refused(
+        self, root: Path, capsys: pytest.CaptureFixture[str], text: str, complaint: str
+    ) -> None:
+        self.record(root, "unit", {})
+        self.mutants(root)
+        (root / "tests" / "mutants" / "named.toml").write_text(text)
+        assert requirements.main([], root) == 1
+        assert complaint in capsys.readouterr().err
 
     @pytest.mark.parametrize("outcome", ["passed", "failed"])
     def test_an_unknown_id_is_always_an_error(
@@ -118,6 +178,7 @@ class TestReport:
 
     def test_json_has_every_case(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.record(root, "unit", {"CD-1": ["u.py::c[1]", "u.py::c[2]"]})
+        self.mutants(root, some=["CD-1"])
         assert requirements.main(["--json"], root) == 0
         content = json.loads(capsys.readouterr().out)
         assert (content["shown"], content["total"], content["unknown"]) == (1, 3, {})
@@ -127,7 +188,9 @@ class TestReport:
             "text": "A last one.",
             "passed": ["u.py::c[1]", "u.py::c[2]"],
             "failed": [],
+            "fails_with": ["mutant some"],
         }
+        assert content["unproven"] == []
 
 
 OUTCOMES = """
