@@ -188,6 +188,28 @@ def test_each_who_runs_under_a_lock_is_told_of_its_loss_once_whoever_interrupts(
     assert not held.has_body
 
 
+@pytest.mark.req("DB-4")
+def test_a_lock_that_was_said_to_be_over_stays_so_whatever_the_clock_says_next() -> None:
+    clock = Stopped()
+    held = a_held_lock(clock)
+    clock.now = at(HELD_FOR)
+    assert not held.is_held()
+    clock.now = at(0)
+    assert not held.is_held()
+    assert held.ended == "deadline"
+
+
+@pytest.mark.req("EL-15")
+def test_a_leadership_that_was_said_to_be_over_stays_so_whatever_the_clock_says_next() -> None:
+    clock = Stopped()
+    lead = a_lead(clock)
+    clock.now = at(HELD_FOR)
+    assert not lead.is_current()
+    clock.now = at(0)
+    assert not lead.is_current()
+    assert lead.ended == "renew-deadline"
+
+
 LEAD_CALLS: dict[str, Callable[[Lead], object]] = {
     "is_current": Lead.is_current,
     "remaining": Lead.remaining,
