@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenure.testing.broken import all_variants
 from tools import requirements
 
 pytest_plugins = ["pytester"]
@@ -197,6 +200,62 @@ class TestReport:
             "fails_with": ["mutant some"],
         }
         assert content["unproven"] == []
+
+
+def marks_of(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The ids in `pytest.mark.req(...)` on it: as a decorator, or as `pytestmark` of a module."""
+    if isinstance(node, ast.Module):
+        found: list[ast.AST] = [each for each in node.body if isinstance(each, ast.Assign)]
+    else:
+        found = [*node.decorator_list]
+    calls = [call for each in found for call in ast.walk(each) if isinstance(call, ast.Call)]
+    marks = [call for call in calls if ast.unparse(call.func) == "pytest.mark.req"]
+    return {str(ast.literal_eval(argument)) for mark in marks for argument in mark.args}
+
+
+def tests_of(file: Path) -> dict[str, set[str]]:
+    """Each test function of a file, as pytest names it, and the ids that it carries."""
+    module, found = ast.parse(file.read_text(encoding="utf-8")), dict[str, set[str]]()
+
+    def walk(body: list[ast.stmt], before: str, marks: set[str]) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                walk(node.body, f"{before}{node.name}::", marks | marks_of(node))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+                found[f"{before}{node.name}"] = marks | marks_of(node)
+
+    walk(module.body, "", marks_of(module))
+    return found
+
+
+class TestMutants:
+    """Of this project. `python -m tools.mutants --named` tries them; here they are only looked at."""
+
+    ENTRIES = tomllib.loads((REPOSITORY / requirements.MUTANTS).read_text(encoding="utf-8"))["mutant"]
+
+    @pytest.mark.req("TS-3")
+    def test_every_id_that_a_test_carries_has_one(self) -> None:
+        carried = {
+            id_
+            for file in (REPOSITORY / "tests").rglob("test_*.py")
+            for ids in tests_of(file).values()
+            for id_ in ids
+            if not id_.startswith(requirements.OF_TESTS)
+        }
+        assert len(carried) > 70
+        assert carried - requirements.read_breakers(REPOSITORY / requirements.MUTANTS).keys() == set()
+
+    @pytest.mark.parametrize("entry", [each for each in ENTRIES if "file" in each], ids=lambda each: each["name"])
+    def test_it_can_be_made_and_names_a_test_that_carries_what_it_breaks(self, entry: dict[str, Any]) -> None:
+        assert (REPOSITORY / entry["file"]).read_text(encoding="utf-8").count(entry["before"]) == 1
+        assert entry["before"] != entry["after"]
+        file, _, name = entry["test"].partition("[")[0].partition("::")
+        carried = tests_of(REPOSITORY / file)[name]
+        assert {id_ for id_ in entry["breaks"] if requirements.ID.fullmatch(id_)} - carried == set()
+
+    def test_every_variant_is_known(self) -> None:
+        named = {entry["variant"] for entry in self.ENTRIES if "variant" in entry}
+        assert named - all_variants().keys() == set()
 
 
 OUTCOMES = """
