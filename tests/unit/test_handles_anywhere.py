@@ -121,24 +121,42 @@ HELD_CALLS: dict[str, Callable[[Held], object]] = {
 }
 
 
-def ask_about_the_lock(held: Held) -> None:
-    is_held, left = held.is_held(), held.remaining()
-    assert is_held == (left > 0)
-    assert held.time_to_wind_up() >= left
+def is_good(handle: Held | Lead) -> bool:
+    return handle.is_held() if isinstance(handle, Held) else handle.is_current()
+
+
+def ask_all(handle: Held | Lead) -> None:
+    good, left = is_good(handle), handle.remaining()
+    assert good == (left > 0)
+    assert handle.time_to_wind_up() >= left
     try:
-        held.ensure()
-    except LockLost:
-        assert not is_held
-    repr(held)
-    held.ended  # noqa: B018
-    held.on_loss(lambda: None)
+        handle.ensure()
+    except (LockLost, LeadershipLost):
+        assert not good
+    assert repr(handle)
+    assert good == (handle.ended is None)
+    if isinstance(handle, Held):
+        handle.on_loss(lambda: None)
+    else:
+        assert handle.holds()
+
+
+def is_over_for_good(make: Callable[[Stopped], Held | Lead], reason: str) -> None:
+    """Its deadline was seen to pass once: a clock that goes back changes nothing."""
+    clock = Stopped()
+    handle = make(clock)
+    clock.now = at(HELD_FOR)
+    assert not is_good(handle)
+    clock.now = at(0)
+    assert not is_good(handle)
+    assert handle.ended == reason
 
 
 @pytest.mark.req("DB-4")
 @pytest.mark.parametrize("interrupted", HELD_CALLS)
 def test_a_signal_handler_may_ask_about_a_lock_wherever_it_interrupts(interrupted: str) -> None:
     held = a_held_lock(Stopped())
-    with interrupted_at_each_line("lock/held.py", lambda: ask_about_the_lock(held)) as lines:
+    with interrupted_at_each_line("lock/held.py", lambda: ask_all(held)) as lines:
         HELD_CALLS[interrupted](held)
     assert len(lines) >= 2
 
@@ -190,24 +208,12 @@ def test_each_who_runs_under_a_lock_is_told_of_its_loss_once_whoever_interrupts(
 
 @pytest.mark.req("DB-4")
 def test_a_lock_that_was_said_to_be_over_stays_so_whatever_the_clock_says_next() -> None:
-    clock = Stopped()
-    held = a_held_lock(clock)
-    clock.now = at(HELD_FOR)
-    assert not held.is_held()
-    clock.now = at(0)
-    assert not held.is_held()
-    assert held.ended == "deadline"
+    is_over_for_good(a_held_lock, "deadline")
 
 
 @pytest.mark.req("EL-15")
 def test_a_leadership_that_was_said_to_be_over_stays_so_whatever_the_clock_says_next() -> None:
-    clock = Stopped()
-    lead = a_lead(clock)
-    clock.now = at(HELD_FOR)
-    assert not lead.is_current()
-    clock.now = at(0)
-    assert not lead.is_current()
-    assert lead.ended == "renew-deadline"
+    is_over_for_good(a_lead, "renew-deadline")
 
 
 LEAD_CALLS: dict[str, Callable[[Lead], object]] = {
@@ -222,24 +228,11 @@ LEAD_CALLS: dict[str, Callable[[Lead], object]] = {
 }
 
 
-def ask_about_the_lead(lead: Lead) -> None:
-    leads, left = lead.is_current(), lead.remaining()
-    assert leads == (left > 0)
-    assert lead.holds()
-    assert lead.time_to_wind_up() >= left
-    try:
-        lead.ensure()
-    except LeadershipLost:
-        assert not leads
-    repr(lead)
-    lead.ended  # noqa: B018
-
-
 @pytest.mark.req("EL-9")
 @pytest.mark.parametrize("interrupted", LEAD_CALLS)
 def test_a_signal_handler_may_ask_who_leads_wherever_it_interrupts(interrupted: str) -> None:
     lead = a_lead(Stopped())
-    with interrupted_at_each_line("coordinator/lead.py", lambda: ask_about_the_lead(lead)) as lines:
+    with interrupted_at_each_line("coordinator/lead.py", lambda: ask_all(lead)) as lines:
         LEAD_CALLS[interrupted](lead)
     assert len(lines) >= 2
 
