@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -141,6 +141,15 @@ def ask_all(handle: Held | Lead) -> None:
         assert handle.holds()
 
 
+Handle = TypeVar("Handle", Held, Lead)
+
+
+def interrupt(handle: Handle, call: Callable[[Handle], object], file: str) -> None:
+    with interrupted_at_each_line(file, lambda: ask_all(handle)) as lines:
+        call(handle)
+    assert len(lines) >= 2
+
+
 def is_over_for_good(make: Callable[[Stopped], Held | Lead], reason: str) -> None:
     """Its deadline was seen to pass once: a clock that goes back changes nothing."""
     clock = Stopped()
@@ -155,10 +164,7 @@ def is_over_for_good(make: Callable[[Stopped], Held | Lead], reason: str) -> Non
 @pytest.mark.req("DB-4")
 @pytest.mark.parametrize("interrupted", HELD_CALLS)
 def test_a_signal_handler_may_ask_about_a_lock_wherever_it_interrupts(interrupted: str) -> None:
-    held = a_held_lock(Stopped())
-    with interrupted_at_each_line("lock/held.py", lambda: ask_all(held)) as lines:
-        HELD_CALLS[interrupted](held)
-    assert len(lines) >= 2
+    interrupt(a_held_lock(Stopped()), HELD_CALLS[interrupted], "lock/held.py")
 
 
 @pytest.mark.req("DB-4")
@@ -231,10 +237,7 @@ LEAD_CALLS: dict[str, Callable[[Lead], object]] = {
 @pytest.mark.req("EL-9")
 @pytest.mark.parametrize("interrupted", LEAD_CALLS)
 def test_a_signal_handler_may_ask_who_leads_wherever_it_interrupts(interrupted: str) -> None:
-    lead = a_lead(Stopped())
-    with interrupted_at_each_line("coordinator/lead.py", lambda: ask_all(lead)) as lines:
-        LEAD_CALLS[interrupted](lead)
-    assert len(lines) >= 2
+    interrupt(a_lead(Stopped()), LEAD_CALLS[interrupted], "coordinator/lead.py")
 
 
 @pytest.mark.req("EL-9")
