@@ -131,6 +131,7 @@ def marked(body: bytes, version: int | None) -> str:
     return json.dumps(fields if version is None else {"schemaVersion": version, **fields})
 
 
+@pytest.mark.req("SV-2")
 @pytest.mark.parametrize("version", [None, 1, 2])
 @pytest.mark.parametrize("wheel", [*WHEELS, OLDER], ids=lambda wheel: wheel.name.split("-")[1])
 async def test_older_supervisors_read_nodes_and_children_that_say_their_version(
@@ -151,6 +152,7 @@ async def test_older_supervisors_read_nodes_and_children_that_say_their_version(
     assert said == {"node": "b", "children": ["web"], "others": ["b"]}
 
 
+@pytest.mark.req("SQ-1", "TT-2")
 async def test_an_older_ledger_reads_entries_that_say_their_version_and_refuses_newer_ones(tmp_path: Path) -> None:
     entry = encode(LogEntry(write_id="w", seq=7, epoch=1, time_ms=5, folded={"u": [1]}))
     failed = encode_failed(
@@ -169,6 +171,7 @@ async def test_an_older_ledger_reads_entries_that_say_their_version_and_refuses_
 
 
 @pytest.mark.slow
+@pytest.mark.req("SQ-1")
 async def test_an_older_leader_halts_at_a_newer_entry_and_leaves_it(tmp_path: Path) -> None:
     said = await say(HALTED, OLDER, tmp_path / "older", {}, f"file://{tmp_path / 'store'}")
     assert "was written by a newer tenure (schemaVersion 2): update this process" in said["reason"]
