@@ -115,7 +115,6 @@ def test_schedules() -> None:
     assert at(datetime(2036, 1, 1, tzinfo=UTC)).at_ms == 2082758400000
 
 
-@pytest.mark.req("SC-1")
 def test_targets() -> None:
     @dataclass
     class Letter:
@@ -139,7 +138,6 @@ def test_targets() -> None:
         assert decode_job(encode_job(each)) == each
 
 
-@pytest.mark.req("SC-1")
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -182,7 +180,6 @@ def test_whatever_is_given_as_cron_is_followed_or_refused(text: str) -> None:
     assert decode_job(encode_job(job(schedule=schedule))).schedule == schedule
 
 
-@pytest.mark.req("SC-1")
 @pytest.mark.parametrize(
     ("zone", "says"),
     [
@@ -209,14 +206,12 @@ def test_a_zone_that_is_not_known_is_refused(zone: Any, says: str) -> None:
         cron("0 3 * * *", timezone=zone)
 
 
-@pytest.mark.req("SC-1")
 @pytest.mark.parametrize("period", [0, 0.999, -5, math.nan, math.inf, 10**9, 10**400, True, "60", None, timedelta(0)])
 def test_a_period_that_cannot_be_is_refused(period: Any) -> None:
     with pytest.raises(ConfigError, match=r"every is .*: give seconds from 1 to 316,224,000 \(ten years\), or a timed"):
         every(period)
 
 
-@pytest.mark.req("SC-1")
 @pytest.mark.parametrize(
     ("when", "says"),
     [
@@ -234,7 +229,6 @@ def test_a_moment_that_cannot_be_is_refused(when: Any, says: str) -> None:
         job(start=when)
 
 
-@pytest.mark.req("SC-1")
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -293,7 +287,6 @@ def test_what_cannot_work_is_refused(options: dict[str, Any], says: str) -> None
         job(**options)
 
 
-@pytest.mark.req("SC-1")
 def test_a_job_does_something() -> None:
     with pytest.raises(ConfigError, match="none of function=, queue= and command= is given: give exactly one"):
         job_from("job", every(60))

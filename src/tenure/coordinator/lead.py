@@ -27,7 +27,7 @@ class Lead:
     """A term. It ends once, for good, by itself when its deadline passes, and never begins again.
 
     `is_current()` is a local comparison with this host's clock: no request, no loop that must have run. It may be
-    called from any thread.
+    called from any thread, and from a signal handler.
     """
 
     def __init__(
