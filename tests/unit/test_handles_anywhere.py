@@ -25,7 +25,7 @@ from tenure.store.memory import MemoryStore
 from tests.unit.leases import at, numbered
 
 LASTS, HELD_FOR = 10.0, 8.0
-PATIENCE = 5.0
+PATIENCE = 15.0
 
 
 class Stopped:
