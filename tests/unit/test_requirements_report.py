@@ -213,7 +213,7 @@ def marks_of(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFuncti
     return {str(ast.literal_eval(argument)) for mark in marks for argument in mark.args}
 
 
-def tests_of(file: Path) -> dict[str, set[str]]:
+def ids_by_test(file: Path) -> dict[str, set[str]]:
     """Each test function of a file, as pytest names it, and the ids that it carries."""
     module, found = ast.parse(file.read_text(encoding="utf-8")), dict[str, set[str]]()
 
@@ -238,7 +238,7 @@ class TestMutants:
         carried = {
             id_
             for file in (REPOSITORY / "tests").rglob("test_*.py")
-            for ids in tests_of(file).values()
+            for ids in ids_by_test(file).values()
             for id_ in ids
             if not id_.startswith(requirements.OF_TESTS)
         }
@@ -250,7 +250,7 @@ class TestMutants:
         assert (REPOSITORY / entry["file"]).read_text(encoding="utf-8").count(entry["before"]) == 1
         assert entry["before"] != entry["after"]
         file, _, name = entry["test"].partition("[")[0].partition("::")
-        carried = tests_of(REPOSITORY / file)[name]
+        carried = ids_by_test(REPOSITORY / file)[name]
         assert {id_ for id_ in entry["breaks"] if requirements.ID.fullmatch(id_)} - carried == set()
 
     def test_every_variant_is_known(self) -> None:
