@@ -106,7 +106,7 @@ fuzz: venv ## Fuzz what reads a bucket, guided by coverage, for SECONDS=60 (athe
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -q -e '.[fuzz]'
 	$(BIN)/python -m tools.fuzz $(or $(SECONDS),60)
 
-requirements: venv ## Print the tests that passed for each requirement (STRICT=1: fail if one has none)
+requirements: venv ## Print the tests that passed for each requirement (STRICT=1: fail if one has none, or has no mutant that makes a test fail)
 	@$(BIN)/python tools/requirements.py $(if $(filter-out 0,$(STRICT)),--strict)
 
 docs: venv ## Build these documents into .build/docs/index.html; a warning is an error

@@ -471,7 +471,7 @@ def test_a_signal_reaches_what_is_in_the_background(start: Start) -> None:
 # Health, readiness
 
 
-@pytest.mark.req("OP-2", "EL-7")
+@pytest.mark.req("OP-2")
 @pytest.mark.slow
 def test_a_machine_that_is_not_well_does_not_lead(start: Start, tmp_path: Path) -> None:
     well = tmp_path / "well"

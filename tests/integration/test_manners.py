@@ -132,7 +132,7 @@ class TestWhereItRuns:
             await until(coordinator.is_leader)
             assert engines() == []
 
-    @pytest.mark.req("MT-1", "MT-2")
+    @pytest.mark.req("MT-2")
     async def test_a_heartbeat_lasts_as_long_as_its_requests(self, url_of: Callable[[str], str]) -> None:
         config = SWIFT.replace(heartbeat_interval=0.2, heartbeat_jitter=0, standby_watch_interval=0.2)
         async with coordinating(url_of("memory"), config) as coordinator:

@@ -61,7 +61,6 @@ async def test_ten_plugins_used_at_once_share_one_coordinator_and_are_told_of_it
         assert plugin.notes.count("stop") == 1
 
 
-@pytest.mark.req("DB-1")
 async def test_what_cannot_be_used_is_refused(url: str) -> None:
     class Failing(Noting):
         slug = "failing"
