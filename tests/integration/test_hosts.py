@@ -28,6 +28,7 @@ from tenure import RequestRefused, blocking
 from tests.support.waiting import eventually_here
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.clock
 HOSTS = ("thread", "script", "uvloop", "cell", "async-cell")
 PATIENCE = 40.0
 WORKERS = 4
@@ -128,7 +129,7 @@ def written_by(database: blocking.Database) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preload", [False, True], ids=["", "preload"])
+@pytest.mark.parametrize("preload", [pytest.param(False, marks=pytest.mark.trials), True], ids=["", "preload"])
 def test_gunicorn(preload: bool, tmp_path: Path) -> None:
     """One of four workers leads. It is killed: another leads, and the worker that gunicorn starts instead joins."""
     folder = tmp_path / "notes"

@@ -21,7 +21,7 @@ def proxy(ministack: S3Endpoint) -> Iterator[FaultProxy]:
     proxy.stop()
 
 
-@pytest.mark.req("EL-15")
+@pytest.mark.req("EF-1")
 async def test_a_refused_signature_names_the_clock_and_the_worker_recovers(
     ministack: S3Endpoint, proxy: FaultProxy
 ) -> None:

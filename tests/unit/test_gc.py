@@ -16,8 +16,6 @@ from tenure.store.readonly import ReadOnly
 from tenure.testing import SimulatedClock
 from tests.support.store import ANY, Request, ScriptedStore
 
-pytestmark = pytest.mark.req("DB-2")
-
 
 def aged() -> tuple[ScriptedStore, SimulatedClock]:
     """A store whose clock, which is not this host's, can be moved."""
@@ -47,6 +45,7 @@ async def fill(store: Store) -> Resource[dict[str, Any]]:
     return notes
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize("conditional", [False, True])
 async def test_tombstones_go_and_records_stay(conditional: bool) -> None:
     if conditional:
@@ -73,6 +72,7 @@ async def test_tombstones_go_and_records_stay(conditional: bool) -> None:
     assert (again.tombstones, again.removed) == (0, 0)
 
 
+@pytest.mark.req("DB-2")
 async def test_a_record_written_again_meanwhile_is_spared_where_that_can_be_told() -> None:
     store, notes = await forgetful()
 
@@ -85,6 +85,7 @@ async def test_a_record_written_again_meanwhile_is_spared_where_that_can_be_told
     assert (await notes.get("5")).data == {"again": True}
 
 
+@pytest.mark.req("DB-2")
 async def test_what_only_looks_like_a_tombstone_is_named_and_left() -> None:
     store = ScriptedStore(conditional_delete=False)
     await store.put(key_of("notes", "a"), b"x" * 511)

@@ -18,7 +18,6 @@ async def say(store: Store, quarantine: float) -> None:
     await agree(store, quarantine, resource="sessions", draw_id=draw_id)
 
 
-@pytest.mark.req("TT-2")
 async def test_the_first_one_decides_and_others_must_agree() -> None:
     store = MemoryStore()
     await say(store, 60.0)

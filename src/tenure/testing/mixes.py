@@ -36,6 +36,8 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
     """On average."""
     network: dict[str, float] = msgspec.field(default_factory=CALM.copy)
     """What happens to requests all the time: the share of each fault."""
+    seconds_between_overtakes: float = 35.0
+    """On average, in a fleet with a ledger: a leader stands still, and its last writes land as its successor begins."""
     settings: dict[str, Any] = {}
     """What the coordinator's config has in place of the kind's own."""
     extreme_rates: bool = False
@@ -70,6 +72,16 @@ LEAVING = Mix(
     network={"late_landing": 0.15},
 )
 """Leases are given back all the time, and writes land when somebody else leads already."""
+
+
+STANDSTILL = Mix(
+    name="standstill",
+    faults=("freeze", "suspend", "slew"),
+    seconds_between_faults=8.0,
+    seconds_between_overtakes=15.0,
+    extreme_rates=True,
+)
+"""Processes stand still, clocks run at their extremes, and leaders are overtaken; every request does what it should."""
 
 
 def mix_named(mixes: tuple[Mix, ...], name: str) -> Mix:
