@@ -329,3 +329,41 @@ async def test_closing_twice_is_closing_once() -> None:
         pass
     await scope.close()
     assert coordinator.left == ["scope-ended"]
+
+
+# The body of a lead from terms(): `async with lead:`
+
+
+async def run_a_term(coordinator: Coordinator, work: Any) -> str:
+    scope = LeadershipScope(coordinator, OnLoss.SUPPRESS)
+    lead = await scope.acquire()
+    lead.scopes[asyncio.current_task()] = scope
+    try:
+        async with lead:
+            await work()
+        return "after"
+    finally:
+        await scope.close()
+
+
+async def test_the_body_of_a_lead_ends_quietly_with_its_term() -> None:
+    coordinator = Coordinator()
+    task = asyncio.create_task(run_a_term(coordinator, asyncio.Event().wait))
+    await settle()
+    lead = coordinator.elect()
+    await settle()
+    coordinator.depose(lead)
+    assert await asyncio.wait_for(task, 5) == "after"
+
+
+async def test_an_error_in_the_body_of_a_lead_is_its_own() -> None:
+    coordinator = Coordinator()
+
+    async def fail() -> None:
+        raise ValueError("a defect")
+
+    task = asyncio.create_task(run_a_term(coordinator, fail))
+    await settle()
+    coordinator.elect()
+    with pytest.raises(ValueError, match="a defect"):
+        await task

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-# A pytest that inherits PYTEST_ADDOPTS would run other tests, or in another order, than this one says.
-_CLEARED = ("PYTEST_ADDOPTS", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED")
+# A pytest that inherits these would run other tests than it is given, or take itself for a worker of another.
+_NOT_INHERITED = "PYTEST_"
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S+?\.py(?:::.*?)?)(?: - (?P<why>.*))?$", re.MULTILINE)
 # With these the mutant is no program any more; it says nothing about what the tests look at.
 _NO_PROGRAM = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "IndentationError")
@@ -74,13 +74,13 @@ class Overlay:
             file.write_text(original, encoding="utf-8")
 
     def _run(self, tests: Sequence[str], timeout: float) -> Result:
-        environment = {name: value for name, value in os.environ.items() if name not in _CLEARED}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
         path = (str(self._sources), environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         environment["COLUMNS"] = "1000"  # pytest leaves out why a test failed where the line has no room for it
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=line", "--no-header", "--color=no"]
         # What fails here is no news about requirements.
-        command += ["-p", "no:cacheprovider", "-p", "no:tenure-requirements-recorder", "-m", "not servers and not slow"]
+        command += ["-p", "no:cacheprovider", "-p", "no:tenure-requirements-recorder"]
         began = monotonic()
         # A session of its own, so that the end of a hanging run is the end of what it started as well.
         with subprocess.Popen(
