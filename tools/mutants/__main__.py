@@ -51,12 +51,12 @@ class Campaign:
         self.seconds: list[float] = []
         self.unjudged: list[Mutant] = []
 
-    def run(self, area: Area, seed: int, count: int, only: str | None) -> None:
+    def run(self, area: Area, seed: int, count: int, only: Sequence[str]) -> None:
         """`count` that are programs, in the order of the seed, and all that are listed. Raises `Malformed`."""
         mutants = [mutant for file in area.sources for mutant in mutants_of(self._root, file)]
         self.existing.update(mutant.id for mutant in mutants)
-        if only is not None:
-            mutants = [mutant for mutant in mutants if only in str(mutant)]
+        if only:
+            mutants = [mutant for mutant in mutants if any(text in str(mutant) for text in only)]
             count = len(mutants)
         tests = area.tests_of_all(dict.fromkeys(mutant.file for mutant in mutants))
         if not tests:
@@ -100,7 +100,7 @@ def shares(count: int, areas: int) -> Iterator[int]:
 def run_drawn(campaign: Campaign, areas: Sequence[Area], options: argparse.Namespace) -> None:
     print(f"seed {options.seed}")
     for area, count in zip(areas, shares(options.count, len(areas)), strict=True):
-        campaign.run(area, options.seed, count, options.only)
+        campaign.run(area, options.seed, count, options.only or ())
     print("", *campaign.table(), sep="\n")
     for mutant in campaign.unjudged:
         print(f"\n# {mutant.file}:{mutant.line}: {mutant.after!r}", as_entry(mutant), sep="\n")
@@ -147,7 +147,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = REPOSITORY) -> int
     parser.add_argument("--area", action="append", default=[], help="draw from this area alone; may be repeated")
     parser.add_argument("--seed", type=int, default=1, help="which are drawn")
     parser.add_argument("--count", type=int, default=200, help="how many, over all areas")
-    parser.add_argument("--only", metavar="TEXT", help="all whose line in the output holds this, in place of a draw")
+    parser.add_argument(
+        "--only", action="append", metavar="TEXT", help="all whose line in the output holds this, in place of a draw"
+    )
     options = parser.parse_args(arguments)
     lists = root / "tests" / "mutants"
     try:
