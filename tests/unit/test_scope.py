@@ -367,3 +367,13 @@ async def test_an_error_in_the_body_of_a_lead_is_its_own() -> None:
     coordinator.elect()
     with pytest.raises(ValueError, match="a defect"):
         await task
+
+
+async def test_between_the_deadline_and_the_lapse_there_is_time_to_wind_up() -> None:
+    coordinator = Coordinator()
+    lead = coordinator.elect(tell=False)
+    coordinator.clock.advance(12.0)
+    assert (lead.is_current(), lead.holds()) == (False, True)
+    assert lead.time_to_wind_up() == pytest.approx(2.85)
+    coordinator.clock.advance(2.85)
+    assert (lead.holds(), lead.time_to_wind_up()) == (False, 0.0)
