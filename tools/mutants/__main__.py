@@ -35,7 +35,7 @@ _Entry = TypeVar("_Entry", Area, Named)
 
 def timeout_of(baseline: Result) -> float:
     """Far beyond what the same tests took without a mutant: a busy machine is not a hanging test."""
-    return 60.0 + 5 * baseline.seconds
+    return 30.0 + 4 * baseline.seconds
 
 
 class Campaign:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+_REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # A pytest that inherits these would run other tests than it is given, or take itself for a worker of another.
 _NOT_INHERITED = "PYTEST_"
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (?P<test>\S+?\.py(?:::.*?)?)(?: - (?P<why>.*))?$", re.MULTILINE)
@@ -75,12 +76,13 @@ class Overlay:
 
     def _run(self, tests: Sequence[str], timeout: float) -> Result:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
-        path = (str(self._sources), environment.get("PYTHONPATH", ""))
+        path = (str(self._sources), str(_REPOSITORY), environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         environment["COLUMNS"] = "1000"  # pytest leaves out why a test failed where the line has no room for it
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=line", "--no-header", "--color=no"]
         # What fails here is no news about requirements.
         command += ["-p", "no:cacheprovider", "-p", "no:tenure-requirements-recorder"]
+        command += ["-p", "tools.mutants.no_shrinking"]
         began = monotonic()
         # A session of its own, so that the end of a hanging run is the end of what it started as well.
         with subprocess.Popen(
