@@ -805,3 +805,12 @@ async def test_records_behind_the_bound_of_a_listing_are_not_seen(
         await beat(own)
     fleet = await scene.roster(ada).survey()
     assert [member.worker_id for member in fleet.members] == ["ada", "bob", "cyd"]
+
+
+async def test_our_own_record_is_seen_also_behind_the_bound(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.coordinator.membership.MAX_LISTED", 2)
+    zoe, *others = (scene.own(name) for name in ("zoe", "ada", "bob", "cyd"))
+    for own in (zoe, *others):
+        await beat(own)
+    fleet = await scene.roster(zoe).survey()
+    assert [member.worker_id for member in fleet.members] == ["ada", "bob", "zoe"]
