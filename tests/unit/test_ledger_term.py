@@ -1141,3 +1141,16 @@ async def test_what_was_too_large_was_not_swept_if_the_rest_could_not_be_read() 
     await ledger.sweep()
     assert ledger.texts == ["p1"]
     assert ledger.clerk.situations[-1].unread == {"a", "b"}
+
+
+async def test_what_was_taken_out_of_the_inbox_is_not_folded_from_memory(ledger: Ledger) -> None:
+    await ledger.put("p", 1)
+    await ledger.tick()
+    early = await ledger.put("p", 3, "old")
+    await ledger.tick()
+    await MemoryStore.delete(ledger.store, early.key)
+    await ledger.tick()
+    await ledger.put("p", 3, "new")
+    await ledger.put("p", 2)
+    await ledger.tick(2)
+    assert ledger.texts == ["p1", "p2", "new"]
