@@ -956,3 +956,15 @@ def test_a_record_that_cannot_be_cleared_after_its_callback_is_one_error_and_no_
         assert len(calls) == 1
         assert sum(event.counts.errors for event in rig.of(CleanupFinished)) == 1
         assert rig.alive() == rig.entries == []
+
+
+def test_a_record_whose_time_cannot_be_read_is_told_of_and_stays() -> None:
+    with Rig(ttl=5.0, quarantine=600.0) as rig:
+        _, writer = fleet(rig)
+        insert(writer, "x")
+        damaged = msgspec.structs.replace(rig.envelope("x"), reserved={"ttl": {"at": "soon"}})
+        rig.bucket.corrupt(key_of(NAME, "x"), msgspec.json.encode(damaged))
+        rig.wait(20.0)
+        (told,) = rig.of(RecordDamaged)
+        assert (told.id, "reserved.ttl is not readable" in told.reason) == ("x", True)
+        assert rig.lives("x")
