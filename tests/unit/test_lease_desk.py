@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -1065,3 +1066,13 @@ async def test_epochs_rise_by_one_and_each_is_recorded_once_on_a_store_that_misb
     assert list(led) == sorted(led)
     assert (await scene.state()).epoch >= max(led)
     assert faulty.hit.keys() >= {"lost_request", "lost_reply", "late_landing", "repeated", "failed_read"}
+
+
+# Found by mutants
+
+
+async def test_a_lease_says_when_it_and_its_mandate_end(scene: Scene) -> None:
+    state = (await scene.lead(scene.desk("ada"))).state
+    began = datetime.fromisoformat(state.elected_at)
+    assert datetime.fromisoformat(state.lease_expires_at) - began == timedelta(seconds=RULES.lease)
+    assert datetime.fromisoformat(state.mandate_ends_at) - began == timedelta(seconds=RULES.max_mandate)

@@ -1090,3 +1090,34 @@ async def _modified(ledger: Ledger, key: str) -> int:
         if entry.key == key:
             return round(entry.modified.timestamp() * 1000)
     raise AssertionError(key)
+
+
+# Found by mutants
+
+
+async def test_what_was_too_large_was_not_swept_if_the_rest_could_not_be_read() -> None:
+    ledger = Ledger(objects_per_tick=2)
+    await ledger.lead()
+    large, fails = await ledger.put("a", 1), await ledger.put("b", 1)
+    await ledger.raw(large.key, b"x" * (MAX_INBOX_BYTES + 1))
+    await ledger.put("p", 1)
+
+    ledger.store.always("get", fails.key, "lost")
+    with pytest.raises(StoreError):
+        await ledger.term.tick()
+    await ledger.sweep()
+    assert ledger.texts == ["p1"]
+    assert ledger.clerk.situations[-1].unread == {"a", "b"}
+
+
+async def test_what_was_taken_out_of_the_inbox_is_not_folded_from_memory(ledger: Ledger) -> None:
+    await ledger.put("p", 1)
+    await ledger.tick()
+    early = await ledger.put("p", 3, "old")
+    await ledger.tick()
+    await ledger.store.inner.delete(early.key)
+    await ledger.tick()
+    await ledger.put("p", 3, "new")
+    await ledger.put("p", 2)
+    await ledger.tick(2)
+    assert ledger.texts == ["p1", "p2", "new"]

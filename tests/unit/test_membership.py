@@ -742,3 +742,26 @@ async def test_a_new_term_looks_before_it_writes(scene: Scene) -> None:
     await MemberList(scene.store, numbered("o")).write(FLEET[:1], epoch=4, version=2)
     leader.forget()
     assert await leader.write(FLEET, epoch=5, version=3)
+
+
+# Found by mutants
+
+
+async def test_records_behind_the_bound_of_a_listing_are_not_seen(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.coordinator.membership.MAX_LISTED", 3)
+    ada, *others = (scene.own(name) for name in ("ada", "bob", "cyd", "dan", "eve"))
+    for own in (ada, *others):
+        await beat(own)
+    fleet = await scene.roster(ada).survey()
+    assert [member.worker_id for member in fleet.members] == ["ada", "bob", "cyd"]
+
+
+async def test_our_own_record_is_seen_also_behind_the_bound(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.coordinator.membership.MAX_LISTED", 2)
+    zoe, *others = (scene.own(name) for name in ("zoe", "ada", "bob", "cyd"))
+    for own in (zoe, *others):
+        await beat(own)
+    fleet = await scene.roster(zoe).survey()
+    assert [member.worker_id for member in fleet.members] == ["ada", "bob", "zoe"]

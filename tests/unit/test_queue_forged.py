@@ -33,6 +33,7 @@ from tenure.store.memory import MemoryStore
 from tests.support.clock import ScriptedClock
 from tests.support.lease import ScriptedLease
 from tests.unit.leases import numbered
+from tests.unit.queues import Desk
 
 HUGE = 2**60
 MANY = MAX_SEGMENT_MESSAGES
@@ -172,3 +173,18 @@ def test_what_is_settled_costs_no_more_than_is_remembered() -> None:
             if each.segment == "s":
                 machine._settle_for_good(each)
     assert list(machine.history) == [("other", 0)]
+
+
+# Found by mutants
+
+
+def test_more_spans_than_an_entry_has_room_for_are_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batch(spans: int) -> bytes:
+        placed = [Span(2 * index, 1, Options(priority=1)) for index in range(spans)]
+        return encode_batch(Place(0), [b"x"] * (2 * spans), placed, [], [])
+
+    monkeypatch.setattr("tenure.plugins.queue.clerk.MAX_ARRIVAL_BYTES", 1000)
+    clerk, name = Desk().clerk, InboxName(0, "producer", 1)
+    clerk.read(name, batch(4))
+    with pytest.raises(Poison, match="1,100 bytes of an entry"):
+        clerk.read(name, batch(5))

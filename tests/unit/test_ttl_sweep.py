@@ -868,3 +868,75 @@ def test_a_version_that_the_leader_has_seen_does_not_fit_what_came_after() -> No
         with pytest.raises(RecordConflict):
             rig.done(writer, lambda: writer.things.update("x", {}, if_version=record.version))
         assert msgspec.json.encode(rig.expiry("x"))
+
+
+# Found by mutants
+
+
+def test_an_entry_that_its_writer_deleted_is_not_waited_for_any_more() -> None:
+    with Rig(ttl=5.0, quarantine=600.0) as rig:
+        _, writer = fleet(rig)
+        key = f"{DUE}{rig.now_ms // 1000 * 1000:013d}/{1:016x}.x"
+        rig.bucket.corrupt(key, b"{}")
+        rig.wait(10.0)
+        cleanup = rig.done(writer, lambda: writer.ttl.run_cleanup(), within=10.0)
+        assert cleanup.counts.waiting == 1
+        rig.done(writer, lambda: writer.store.delete(key))
+        cleanup = rig.done(writer, lambda: writer.ttl.run_cleanup(), within=10.0)
+        assert cleanup.counts.waiting == 0
+
+
+def test_records_and_groups_that_are_damaged_are_counted() -> None:
+    with Rig(ttl=5.0, quarantine=600.0) as rig:
+        _, writer = fleet(rig)
+        insert(writer, "x")
+        rig.bucket.corrupt(key_of(NAME, "x"), b"not a record")
+        rig.bucket.corrupt(f"{DUE}{rig.now_ms // 1000 * 1000:013d}/{7:016x}", b"[]")
+        rig.wait(20.0)
+        assert sum(event.counts.damaged for event in rig.of(CleanupFinished)) == 2
+
+
+def test_a_record_that_meets_a_defect_is_tried_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sweep, "judge", fail)
+    with Rig(ttl=5.0, tick=2.0) as rig:
+        _, writer = fleet(rig)
+        insert(writer, "x")
+        rig.wait(50.0)
+        assert [event.id for event in rig.of(RecordDamaged)] == ["x"]
+        rig.wait(60.0)
+        assert [event.id for event in rig.of(RecordDamaged)] == ["x", "x"]
+
+
+def test_a_record_that_cannot_be_cleared_after_its_callback_is_one_error_and_no_second_call() -> None:
+    calls: list[float] = []
+
+    async def callback(expired: Expired) -> None:
+        calls.append(rig.world.now)
+
+    async def before(request: Request) -> StoreError | None:
+        is_out = bool(calls) and rig.world.now < calls[0] + 5.0
+        return StoreUnavailable("not now") if is_out else None
+
+    with Rig(ttl=5.0, tick=30.0, callback=callback) as rig:
+        leader, writer = fleet(rig)
+        leader.store.always(ANY, key_of(NAME, "x"), before)
+        insert(writer, "x")
+        rig.wait(100.0)
+        assert len(calls) == 1
+        assert sum(event.counts.errors for event in rig.of(CleanupFinished)) == 1
+        assert rig.alive() == rig.entries == []
+
+
+def test_a_record_whose_time_cannot_be_read_is_told_of_and_stays() -> None:
+    with Rig(ttl=5.0, quarantine=600.0) as rig:
+        _, writer = fleet(rig)
+        insert(writer, "x")
+        damaged = msgspec.structs.replace(rig.envelope("x"), reserved={"ttl": {"at": "soon"}})
+        rig.bucket.corrupt(key_of(NAME, "x"), msgspec.json.encode(damaged))
+        rig.wait(20.0)
+        (told,) = rig.of(RecordDamaged)
+        assert (told.id, "reserved.ttl is not readable" in told.reason) == ("x", True)
+        assert rig.lives("x")
