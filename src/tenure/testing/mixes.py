@@ -27,6 +27,8 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
     """What the coordinator's config has in place of the kind's own."""
     extreme_rates: bool = False
     """Each clock runs as fast or as slowly as the protocol allows, and none at a rate between."""
+    strikes: dict[str, float] = {}
+    """By what is written, in place of the kind's own: of such writes so many are their process's last for a while."""
     struck_when_leaving: float = 0.1
     """The share of leaders that are killed or frozen while they give their lease back."""
 
@@ -56,6 +58,23 @@ LEAVING = Mix(
     struck_when_leaving=0.7,
 )
 """Leases are given back all the time, and by processes that stand still meanwhile."""
+
+STALLED = Mix(
+    name="stalled",
+    faults=("step-down", "cut", "slow", "network"),
+    seconds_between_faults=20.0,
+    strikes={"entry": 0.06},
+)
+"""Processes stand still between two writes that belong together, for longer than anything is kept for them."""
+
+DRIFTING = Mix(
+    name="drifting",
+    faults=("wall", "slew", "step-down", "cut", "network"),
+    seconds_between_faults=6.0,
+    settings={"membership": False},
+    extreme_rates=True,
+)
+"""Clocks are set, and run as fast or as slowly as they may; no heartbeat tells the store's time meanwhile."""
 
 
 def mix_named(mixes: tuple[Mix, ...], name: str) -> Mix:
