@@ -41,7 +41,7 @@ from tenure.plugins.counters.totals import CountedShape, Key, Written
 from tenure.store import Applied as Landed
 from tenure.store import Attempt, Rejected
 from tenure.testing.broken import Patch, Variant
-from tenure.testing.broken_ttl import log_is_not_trimmed, unknown_insert_is_refused, unknown_update_is_lost
+from tenure.testing.broken_ttl import log_is_not_trimmed, unknown_end_is_lost, unknown_update_is_lost
 
 
 def _counted(reserved: dict[str, Any], name: str) -> Counted:
@@ -594,10 +594,10 @@ COUNTERS_VARIANTS = (
     Variant("makes-records", "an amount for an id without a record inserts one", "resurrected", _makes_records),
     Variant("synced-when-folded", "who waits for the record is answered by the log", "sync", _synced_when_folded),
     Variant(
-        "record-insert-is-refused",
-        "an insert without an answer counts as refused if a record is there",
+        "record-end-is-lost",
+        "a delete, or an insert after one, without an answer counts as lost to another",
         "told",
-        unknown_insert_is_refused,
+        unknown_end_is_lost,
     ),
     Variant(
         "record-update-is-lost",

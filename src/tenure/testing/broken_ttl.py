@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import itertools
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
@@ -345,9 +346,21 @@ def unknown_insert_is_refused() -> list[Patch]:
 
 
 def unknown_update_is_lost() -> list[Patch]:
-    """It is made again, upon what it may have written itself."""
+    return _unknown_is_lost(lambda base, draft: not base.deleted and not draft.deleted)
+
+
+def unknown_end_is_lost() -> list[Patch]:
+    """Of a delete, and of an insert over a tombstone."""
+    return _unknown_is_lost(lambda base, draft: base.deleted or draft.deleted)
+
+
+def _unknown_is_lost(concerns: Callable[[Envelope, Envelope], bool]) -> list[Patch]:
+    """The write is made again, upon what it may have written itself."""
+    settled = Writer.replace
 
     async def replace(self: Writer, key: str, base: Found, draft: Any) -> Written | None:
+        if not concerns(base.envelope, draft("")):
+            return await settled(self, key, base, draft)
         drafts = writing_module._Drafts(draft)
         outcome = await self._send(Attempt(key, base.version), drafts)
         return Written(drafts.last, outcome.version) if isinstance(outcome, Applied) else None
