@@ -522,7 +522,7 @@ COUNTERS_VARIANTS = (
     Variant(
         "applies-what-is-not-written",
         "records hold an entry before the log does",
-        "applied",
+        "watermark",
         _applies_unwritten,
     ),
     Variant("unknown-is-counted", "a swap of totals without an answer counts as done", "applied", _unknown_is_counted),

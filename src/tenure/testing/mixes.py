@@ -69,7 +69,7 @@ STALLED = Mix(
 
 DRIFTING = Mix(
     name="drifting",
-    faults=("wall", "slew", "step-down", "cut", "network"),
+    faults=("wall", "slew", "step-down", "network"),
     seconds_between_faults=6.0,
     settings={"membership": False},
     extreme_rates=True,
