@@ -27,7 +27,7 @@ from tenure.testing.bucket import SimulatedStore, _Request
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
-from tenure.testing.mixes import DRIFTING, EVERYTHING, STALLED
+from tenure.testing.mixes import DRIFTING, EVERYTHING, SLOW, STALLED
 
 GIVEN_IDS = 5
 """That come back after they were deleted, in each resource."""
@@ -143,7 +143,7 @@ class TtlStage(Stage):
     """One fleet, its resources, and the judge."""
 
     name = "ttl"
-    mixes = (EVERYTHING, STALLED, DRIFTING)
+    mixes = (EVERYTHING, STALLED, DRIFTING, SLOW)
 
     def __init__(
         self, cluster: SimulatedCluster, checkers: Checkers, random: Random, config: CoordinatorConfig

@@ -76,6 +76,9 @@ DRIFTING = Mix(
 )
 """Clocks are set, and run as fast or as slowly as they may; no heartbeat tells the store's time meanwhile."""
 
+SLOW = Mix(name="slow", faults=("slow", "step-down"), seconds_between_faults=4.0)
+"""Every request takes long, so that others write between a look at a record and what is done by it."""
+
 
 def mix_named(mixes: tuple[Mix, ...], name: str) -> Mix:
     for mix in mixes:
