@@ -365,10 +365,16 @@ QUEUE_VARIANTS = (
     Variant("ignores-pause", "tickets are published while the queue is paused", "paused", _ignores_pause),
     Variant("overwrites-the-log", "an entry is written over one that has its number", "log", overwrites_the_log),
     Variant(
-        "looks-no-further-back", "the inbox is looked through once, and then only on", "liveness", _looks_no_further_back
+        "looks-no-further-back",
+        "the inbox is looked through once, and then only on",
+        "liveness",
+        _looks_no_further_back,
     ),
     Variant(
-        "takes-tickets-of-others", "a worker takes tickets that are for another", "stale ticket", _takes_tickets_of_others
+        "takes-tickets-of-others",
+        "a worker takes tickets that are for another",
+        "stale ticket",
+        _takes_tickets_of_others,
     ),
     Variant("epoch-as-token", "a message's token stays the same within a term", "token", _epoch_as_token),
     Variant("purges-what-follows", "a purge takes messages that came after it", "purge", _purges_what_follows),
@@ -385,13 +391,21 @@ QUEUE_VARIANTS = (
     Variant("keeps-no-results", "what a handler returned is not stored", "result", _keeps_no_results),
     Variant("failed-is-done", "a message whose handler failed counts as done", "not handled", _failed_is_done),
     Variant("ignores-commands", "a command is folded, and not followed", "command", _ignores_commands),
-    Variant("reads-from-the-start", "a ticket's messages are read from the start of a segment", "identity", _reads_from_the_start),
     Variant(
-        "clears-segments-early", "a segment is deleted as soon as one message of it is over", "segment", _clears_segments_early
+        "reads-from-the-start",
+        "a ticket's messages are read from the start of a segment",
+        "identity",
+        _reads_from_the_start,
     ),
-    Variant("entries-before-segments", "an entry names bodies that are not written yet", "segment", _entries_before_segments),
     Variant(
-        "snapshot-forgets-totals", "a snapshot does not say how much there was", "state", _snapshot_forgets_totals
+        "clears-segments-early",
+        "a segment is deleted as soon as one message of it is over",
+        "segment",
+        _clears_segments_early,
     ),
+    Variant(
+        "entries-before-segments", "an entry names bodies that are not written yet", "segment", _entries_before_segments
+    ),
+    Variant("snapshot-forgets-totals", "a snapshot does not say how much there was", "state", _snapshot_forgets_totals),
     Variant("given-out-is-still-ready", "what is in a ticket is given out again", "twice", _given_out_is_still_ready),
 )
