@@ -13,9 +13,9 @@ from tenure.ledger import InboxName, Stamp
 from tenure.ledger.leader import Item, Situation
 from tenure.ledger.producers import Producers, Verdict
 from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.scheduler import due as due_module
 from tenure.plugins.scheduler.calls import Calls
 from tenure.plugins.scheduler.clerk import End, ScheduleClerk, Start
-from tenure.plugins.scheduler import due as due_module
 from tenure.plugins.scheduler.due import Course, Due
 from tenure.plugins.scheduler.job import Job, Origin, QueueTarget
 from tenure.plugins.scheduler.leading import ScheduleLeading
