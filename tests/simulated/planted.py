@@ -1,0 +1,7 @@
+"""All planted histories: whoever imports this has them in `checks.PLANTED`."""
+
+from __future__ import annotations
+
+from . import planted_election as planted_election
+from . import planted_queue as planted_queue
+from . import planted_schedule as planted_schedule
