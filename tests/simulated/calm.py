@@ -77,15 +77,21 @@ def forge(stage: Stage, judge: object, folder: str, change: Change) -> None:
     watchers[watchers.index(watch)] = forged
 
 
-def changed_once(change: Callable[[bytes], bytes | None]) -> Change:
-    """`change` is given the events of entries until it has changed some; `None`: these are not what it wants."""
+def changed_once(change: Callable[[LogEntry, bytes], bytes | None]) -> Change:
+    """`change` is shown entries with their events until it gives other ones; `None`: this entry stays as it is."""
     done = False
 
     def once(entry: LogEntry, write: Write) -> tuple[LogEntry, Write]:
         nonlocal done
-        if not done and (events := entry.decided) is not None and (new := change(events)) is not None:
+        if not done and (events := entry.decided) is not None and (new := change(entry, events)) is not None:
             done = True
             entry = msgspec.structs.replace(entry, events=msgspec.Raw(new))
         return entry, write
 
     return once
+
+
+def saying(what: str, checkers: Checkers) -> Checkers:
+    """For a check that is reported at several places: it is this one."""
+    assert any(what in violation.what for violation in checkers.violations), checkers.violations
+    return checkers

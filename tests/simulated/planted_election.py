@@ -16,7 +16,7 @@ from tenure.simulate.stage import Stage, run_stage
 from tenure.testing.checkers import FENCED_PREFIX, Checkers
 from tenure.testing.cluster import SimulatedWorker
 
-from .calm import calm_election
+from .calm import calm_election, saying
 from .checks import plants
 
 SHORT = 0.2
@@ -61,6 +61,34 @@ def a_lease_is_written_that_cannot_be_read() -> Checkers:
     with calm_election() as (cluster, checkers):
         cluster.bucket._write(cluster.key("state.json"), b"{", "a", "replace")
         return checkers
+
+
+@plants("election", "epochs")
+def a_damaged_lease_is_rebuilt_at_an_epoch_that_was() -> Checkers:
+    with calm_election() as (cluster, checkers):
+        key = cluster.key("state.json")
+        body = cluster.bucket.body(key)
+        assert body is not None
+        cluster.bucket.corrupt(key, b"{")
+        cluster.bucket._write(key, body, "a", "replace")
+        return saying("rebuilt the lease", checkers)
+
+
+@plants("election", "epochs")
+@plants("election", "own-grant")
+def a_process_leads_again_under_a_grant_of_its_former_life() -> Checkers:
+    with calm_election() as (cluster, checkers):
+        before = cluster.workers["a"].lead
+        assert before is not None
+        cluster.crash("a")
+        cluster.workers["a"].start()
+        cluster.world.run_until(cluster.world.now + 0.1)
+        service = cluster.workers["a"].service
+        assert service is not None
+        assert service._engine is not None
+        service._engine.lead = before
+        checkers._stepped(cluster.workers["a"].host)
+        return saying("began to lead epoch 1 after epoch 1", checkers)
 
 
 @plants("election", "fencing")
