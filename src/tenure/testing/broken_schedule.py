@@ -23,7 +23,7 @@ from tenure.plugins.scheduler.records import CutShort, Defined, Fired, JobState,
 from tenure.plugins.scheduler.registry import Registry
 from tenure.plugins.scheduler.runs import Runs
 from tenure.plugins.scheduler.state import ScheduleMachine
-from tenure.plugins.scheduler.timetable import Timetable, jitter_of
+from tenure.plugins.scheduler.timetable import Timetable, jitter_of, timetable_of
 from tenure.plugins.scheduler.wire import Command
 from tenure.plugins.supervisor.running import LeasedCoroutine
 from tenure.testing.broken import Patch, Variant
@@ -361,8 +361,6 @@ def _keeps_half_the_history() -> list[Patch]:
 
 
 def _ignores_start() -> list[Patch]:
-    timetable_of = due_module.timetable_of
-
     def from_its_anchor(job: Job, anchor_ms: int) -> Timetable:
         return timetable_of(msgspec.structs.replace(job, start_ms=None), anchor_ms)
 
