@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
+from tenure.coordinator.layout import STATE
 from tenure.coordinator.lease import LeaseDesk
 from tenure.ledger.layout import log_key
 from tenure.simulate import seed as seed_module
@@ -14,7 +15,7 @@ from tenure.simulate.queue_fleet import FOLDER, QueueStage
 from tenure.simulate.seed import Plan, SeedResult, run_seed
 from tenure.simulate.stage import Stage, run_stage
 from tenure.testing.checkers import FENCED_PREFIX, Checkers
-from tenure.testing.cluster import SimulatedWorker
+from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 
 from .calm import calm_election, saying
 from .checks import plants
@@ -28,6 +29,14 @@ async def unforeseen(*arguments: Any, **options: Any) -> Any:
 
 
 # The election
+
+
+def lease_of(cluster: SimulatedCluster) -> tuple[str, bytes]:
+    """Where it lies, and what it says."""
+    key = cluster.key(STATE)
+    body = cluster.bucket.body(key)
+    assert body is not None
+    return key, body
 
 
 @plants("election", "defect")
@@ -48,9 +57,7 @@ def who_does_not_lead_renews_the_lease() -> Checkers:
         lead = cluster.workers["a"].lead
         assert lead is not None
         lead.end("renew-deadline")
-        key = cluster.key("state.json")
-        body = cluster.bucket.body(key)
-        assert body is not None
+        key, body = lease_of(cluster)
         for _ in range(3):
             cluster.bucket._write(key, body, "a", "replace")
         return checkers
@@ -59,16 +66,15 @@ def who_does_not_lead_renews_the_lease() -> Checkers:
 @plants("election", "epochs")
 def a_lease_is_written_that_cannot_be_read() -> Checkers:
     with calm_election() as (cluster, checkers):
-        cluster.bucket._write(cluster.key("state.json"), b"{", "a", "replace")
+        key, _ = lease_of(cluster)
+        cluster.bucket._write(key, b"{", "a", "replace")
         return checkers
 
 
 @plants("election", "epochs")
 def a_damaged_lease_is_rebuilt_at_an_epoch_that_was() -> Checkers:
     with calm_election() as (cluster, checkers):
-        key = cluster.key("state.json")
-        body = cluster.bucket.body(key)
-        assert body is not None
+        key, body = lease_of(cluster)
         cluster.bucket.corrupt(key, b"{")
         cluster.bucket._write(key, body, "a", "replace")
         return saying("rebuilt the lease", checkers)

@@ -601,6 +601,21 @@ def a_run_begins_that_never_fired() -> Checkers:
     return with_runs(change)
 
 
+@plants("schedule", "early")
+def a_run_begins_a_minute_early() -> Checkers:
+    def before(stage: ScheduleStage) -> None:
+        began = stage.judge.began
+
+        def early(run: Run, process: Any, host: str, *, obedient: bool) -> None:
+            stage.judge.book.by_name[run.id].instant += 60_000
+            began(run, process, host, obedient=obedient)
+
+        stage.judge.began = early  # type: ignore[method-assign]
+
+    with calm(ScheduleStage, before=before) as stage:
+        return saying("ms before its time", stage.checkers)
+
+
 @plants("schedule", "token")
 def a_run_begins_as_another_attempt_than_it_is() -> Checkers:
     def change(fields: dict[str, Any]) -> None:
