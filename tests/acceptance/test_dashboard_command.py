@@ -28,8 +28,6 @@ from tests.acceptance.command import tenure
 from tests.acceptance.pages import PYTHON, ROOT, SHELL, blocks, commands
 from tests.acceptance.test_doctor import files_of
 
-pytestmark = pytest.mark.req("OP-5")
-
 PATIENCE = 60.0
 TOKEN = "a-token-of-some-length"
 
@@ -82,6 +80,7 @@ def served(*arguments: str, **environment: str) -> Iterator[Served]:
         server.process.communicate()
 
 
+@pytest.mark.req("OP-5")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_it_shows_a_bucket_writes_nothing_and_ends_when_told(tmp_path: Path, how: signal.Signals) -> None:
     bucket = tmp_path / "bucket"
@@ -106,6 +105,7 @@ def test_it_shows_a_bucket_writes_nothing_and_ends_when_told(tmp_path: Path, how
     assert files_of(bucket) == before
 
 
+@pytest.mark.req("OP-5")
 def test_with_a_token_from_the_environment_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
@@ -292,6 +292,7 @@ class TestPage:
                 exec(compile(block.text.replace("s3://bucket/app", tmp_path.as_uri()), block.place, "exec"), names)
                 assert names["app"].routes[0].app is names["dashboard"]
 
+    @pytest.mark.slow
     def test_the_commands(self, tmp_path: Path) -> None:
         (tmp_path / "dashboard.token").write_text(f"{TOKEN}\n")
         for block in self.PAGE:

@@ -13,8 +13,6 @@ from tenure.database.resource import Resource
 from tenure.store import open_store
 from tests.acceptance.command import tenure
 
-pytestmark = pytest.mark.req("DB-2")
-
 
 async def leave_tombstones(url: str) -> None:
     async with open_store(url) as store:
@@ -24,6 +22,7 @@ async def leave_tombstones(url: str) -> None:
         await notes.delete("1")
 
 
+@pytest.mark.slow
 async def test_on_a_bucket_it_wants_to_be_told_that_nobody_writes(url_of: Callable[[str], str]) -> None:
     url = url_of("ministack")
     await leave_tombstones(url)
@@ -46,6 +45,7 @@ def test_a_directory_that_is_not_there_is_not_made(option: str, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.req("DB-2")
 async def test_on_a_directory_it_asks_nothing_and_names_what_is_damaged(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     await leave_tombstones(url)

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.acceptance.command import tenure
 from tests.browser.conftest import PATIENCE, Dashboard, Fleet, leader_on, sign_in
 
-pytestmark = [pytest.mark.servers, pytest.mark.req("OP-5")]
+pytestmark = pytest.mark.servers
 
 HOSTILE = '<img src=x onerror="document.title=`owned`;window.owned=1">'
 SCRIPT = "</script><script>window.owned=1</script>"

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 from tests.acceptance.command import tenure
 from tests.browser.conftest import PATIENCE, Dashboard, Fleet, leader_on
 
-pytestmark = [pytest.mark.servers, pytest.mark.req("OP-5")]
+pytestmark = pytest.mark.servers
 
 NAMES = ("ada", "ben", "cleo", "dora")
 QUEUES = ("emails", "invoices", "thumbnails", "webhooks")

@@ -17,6 +17,7 @@ import pytest
 from tenure.coordinator.layout import folder_of
 from tenure.store.directory.layout import file_of
 
+pytestmark = pytest.mark.trials
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120
 """For any one command, on a machine that has much else to do: alone it is a few."""
@@ -105,7 +106,6 @@ def command(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.req("EL-20", "SQ-1")
 def test_work_and_commands_among_two_hundred_thousand_files_of_others(root: Path) -> None:
     assert sum(CROWDS.values()) == 200_000
     crowd(root)

@@ -132,7 +132,7 @@ class TestWhereItRuns:
             await until(coordinator.is_leader)
             assert engines() == []
 
-    @pytest.mark.req("MT-1", "MT-2")
+    @pytest.mark.req("MT-2")
     async def test_a_heartbeat_lasts_as_long_as_its_requests(self, url_of: Callable[[str], str]) -> None:
         config = SWIFT.replace(heartbeat_interval=0.2, heartbeat_jitter=0, standby_watch_interval=0.2)
         async with coordinating(url_of("memory"), config) as coordinator:
@@ -314,6 +314,7 @@ class TestTheProcess:
 
 
 class TestAStalledLoop:
+    @pytest.mark.slow
     async def test_costs_nothing_and_is_reported(self, url_of: Callable[[str], str]) -> None:
         """A handler that blocks the user's loop for two leases, while a rival waits for the lease to lapse."""
         url = url_of("memory")

@@ -61,7 +61,6 @@ async def test_ten_plugins_used_at_once_share_one_coordinator_and_are_told_of_it
         assert plugin.notes.count("stop") == 1
 
 
-@pytest.mark.req("DB-1")
 async def test_what_cannot_be_used_is_refused(url: str) -> None:
     class Failing(Noting):
         slug = "failing"
@@ -145,7 +144,7 @@ async def test_a_hook_that_blocks_its_loop_for_two_leases_costs_nothing(url: str
     await block(url, 6.0)
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 @pytest.mark.req("CP-2")
 async def test_a_hook_that_blocks_its_loop_for_half_a_minute_costs_nothing(url: str) -> None:
     await block(url, 30.0)

@@ -27,7 +27,7 @@ async def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.req("EL-15")
+@pytest.mark.req("EF-1")
 async def test_a_refused_signature_names_the_clock_and_the_worker_recovers(
     ministack: S3Endpoint, proxy: FaultProxy
 ) -> None:

@@ -71,7 +71,7 @@ def off(counted: Mapping[str, float], formula: Mapping[str, float]) -> dict[str,
         ("fast", 1),
         ("fast", 2),
         pytest.param("fast", 5, marks=pytest.mark.slow),
-        pytest.param("fast", 20, marks=pytest.mark.slow),
+        pytest.param("fast", 20, marks=pytest.mark.trials),
         ("standard", 1),
         ("standard", 2),
         ("standard", 5),
@@ -79,14 +79,14 @@ def off(counted: Mapping[str, float], formula: Mapping[str, float]) -> dict[str,
         ("economical", 1),
         ("economical", 2),
         pytest.param("economical", 5, marks=pytest.mark.slow),
-        pytest.param("economical", 20, marks=pytest.mark.slow),
+        pytest.param("economical", 20, marks=pytest.mark.trials),
         ("lease of 6 s", 2),
         pytest.param("lease of 6 s", 5, marks=pytest.mark.slow),
-        pytest.param("lease of 6 s", 20, marks=pytest.mark.slow),
+        pytest.param("lease of 6 s", 20, marks=pytest.mark.trials),
         pytest.param("election only", 1, marks=pytest.mark.slow),
         ("election only", 2),
         ("election only", 5),
-        pytest.param("election only", 20, marks=pytest.mark.slow),
+        pytest.param("election only", 20, marks=pytest.mark.trials),
         ("no jitter", 5),
         ("standby looks at heartbeats", 5),
     ],
@@ -115,7 +115,6 @@ def test_requests_of_other_latencies(latency: float) -> None:
     assert off(counted, config.requests_per_hour(2, latency=latency)) == {}
 
 
-@pytest.mark.req("OP-4")
 def test_a_wrong_formula_would_be_noticed() -> None:
     standard, economical = CONFIGS["standard"], CONFIGS["economical"]
     counted = count(standard, 5, 1 / 3)
@@ -185,10 +184,10 @@ def replaced(config: CoordinatorConfig, workers: int, seed: int, *, politely: bo
         ("fast", 3),
         pytest.param("economical", 3, marks=pytest.mark.slow),
         ("election only", 3),
-        pytest.param("standard", 1, marks=pytest.mark.slow),
+        pytest.param("standard", 1, marks=pytest.mark.trials),
         pytest.param("election only", 1, marks=pytest.mark.slow),
-        pytest.param("election only", 20, marks=pytest.mark.slow),
-        pytest.param("economical", 20, marks=pytest.mark.slow),
+        pytest.param("election only", 20, marks=pytest.mark.trials),
+        pytest.param("economical", 20, marks=pytest.mark.trials),
         pytest.param("lease of 6 s", 5, marks=pytest.mark.slow),
     ],
 )

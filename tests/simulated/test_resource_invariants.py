@@ -19,7 +19,6 @@ from tests.simulated.resources import MODES, Mode, Scenario
 
 resource_module: Any = importlib.import_module("tenure.database.resource")
 
-pytestmark = pytest.mark.req("DB-2")
 SEEDS = range(30)
 BROKEN_SEEDS = range(100)
 BUCKET, DRAWN, DIRECTORY = MODES
@@ -31,6 +30,7 @@ def scenario(seed: int, mode: Mode) -> Scenario:
     return made
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_every_call_had_the_effect_that_it_was_told(mode: Mode) -> None:
     told: Counter[str] = Counter()

@@ -322,7 +322,6 @@ def test_a_resource_that_has_no_name_is_refused() -> None:
 # What all have in common
 
 
-@pytest.mark.req("EC-2")
 def test_processes_that_count_otherwise_are_refused_and_fields_are_gathered() -> None:
     with Rig(fields=["views"]) as rig:
         rig.node("first")

@@ -264,7 +264,6 @@ def test_a_record_that_only_lags_is_not_put_right_before_what_waits_for_it() -> 
         assert not leader.leading.clerk.machine.waiting
 
 
-@pytest.mark.req("EC-2")
 def test_a_record_that_cannot_be_recalculated_either_is_tried_ever_more_rarely() -> None:
     """It was read, with all of its history, whenever anything at all was counted."""
     with Rig(interval=0.3) as rig:

@@ -29,8 +29,6 @@ from tenure.store.readonly import ReadOnly
 from tenure.testing import SimulatedClock
 from tests.unit.dashboards import CountingStore, a_lease, turns
 
-pytestmark = pytest.mark.req("OP-5")
-
 
 class Flaky(CountingStore):
     is_down = False
@@ -93,6 +91,7 @@ async def test_while_nobody_watches_it_costs_two_requests_a_minute() -> None:
         assert scene.section("lease").leader == "ada"
 
 
+@pytest.mark.req("OP-5")
 async def test_while_somebody_watches() -> None:
     scene = Scene()
     await scene.lead()
@@ -115,6 +114,7 @@ async def test_while_somebody_watches() -> None:
         assert scene.store.verbs["get"] <= 3
 
 
+@pytest.mark.req("OP-5")
 async def test_whoever_comes_is_not_kept_waiting() -> None:
     scene = Scene()
     async with scene.looking():
@@ -156,6 +156,7 @@ async def test_a_store_that_does_not_answer_is_told_without_its_secrets() -> Non
 
 
 class TestWorkers:
+    @pytest.mark.req("OP-5")
     async def test_pulses_are_sampled(self) -> None:
         scene = Scene()
         await scene.lead()
@@ -183,6 +184,7 @@ class TestWorkers:
             read = [key for key in scene.store.keys if "worker=" in key]
             assert len(read) == 101, "each in its turn"
 
+    @pytest.mark.req("OP-5")
     async def test_pages(self) -> None:
         scene = Scene()
         await scene.lead()
@@ -224,6 +226,7 @@ class TestWorkers:
             assert scene.section("workers").total == 50
             assert scene.section("workers").left_out == 30
 
+    @pytest.mark.req("OP-5")
     async def test_an_election_without_members_says_so(self) -> None:
         scene = Scene()
         await scene.lead()
@@ -235,6 +238,7 @@ class TestWorkers:
 
 
 class TestTerms:
+    @pytest.mark.req("OP-5")
     async def test_how_they_ended(self) -> None:
         scene = Scene()
         await scene.lead("ada", 1)
@@ -254,6 +258,7 @@ class TestTerms:
             assert found == [(1, "ada", "lapsed"), (2, "bob", "released"), (4, "eve", None)]
             assert scene.section("lease").since_ms == scene.section("terms").terms[-1].start_ms
 
+    @pytest.mark.req("OP-5")
     async def test_a_leader_that_was_silent_and_soon_replaced_leaves_a_gap(self) -> None:
         """A quick successor takes over before the lease is seen to lapse."""
         scene = Scene()
@@ -277,6 +282,7 @@ class TestTerms:
             handed_over = scene.section("terms").terms[1]
             assert (handed_over.how, handed_over.end_ms) == ("replaced", scene.section("terms").terms[2].start_ms)
 
+    @pytest.mark.req("OP-5")
     async def test_the_newest_are_read_and_once_each(self) -> None:
         scene = Scene()
         for epoch in range(1, 301):
@@ -325,6 +331,7 @@ class TestLedgers:
         assert looks <= LOOKS_AT_ONCE + 10 * LOOKS_PER_SECOND + 1
         assert looks >= LOOKS_AT_ONCE + 9 * LOOKS_PER_SECOND
 
+    @pytest.mark.req("OP-5")
     async def test_many_queues_are_looked_at_in_turn(self) -> None:
         scene = Scene()
         for number in range(300):

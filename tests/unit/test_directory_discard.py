@@ -17,8 +17,6 @@ from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place
 
-pytestmark = pytest.mark.req("DB-2")
-
 
 class StoppedClock:
     """A wall clock that stands still, or goes where it is told: versions must rise all the same."""
@@ -39,6 +37,7 @@ async def create(store: DirectoryStore, key: str, body: bytes = b"x") -> Version
     return outcome.version
 
 
+@pytest.mark.req("DB-2")
 async def test_versions_of_a_key_never_repeat_whatever_the_clock_does(tmp_path: Path) -> None:
     clock = StoppedClock()
     seen: set[str] = set()
@@ -94,6 +93,7 @@ class KilledAfter(Disk):
         super().rename(source, target)
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize("renames", [0, 1, 2])
 def test_killed_between_any_two_steps_the_object_is_there_or_gone(tmp_path: Path, renames: int) -> None:
     store = DirectoryStore(tmp_path, disk=KilledAfter(renames))
@@ -177,6 +177,7 @@ class StallingDisk(Disk):
             threading.Event().wait(0.008)
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize("seed", range(3))
 async def test_writers_that_stall_lose_no_write_to_a_discard(seed: int, tmp_path: Path) -> None:
     """Of each version exactly one fate is told: replaced, or discarded; and a version is given once."""
@@ -217,6 +218,7 @@ async def test_writers_that_stall_lose_no_write_to_a_discard(seed: int, tmp_path
     assert sum(disk.stalls for disk in disks) > 0
 
 
+@pytest.mark.req("DB-2")
 async def test_only_the_expected_version(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path)
     version = await create(store, "k")

@@ -16,8 +16,6 @@ from tenure.store.memory import MemoryStore
 from tenure.store.readonly import ReadOnly
 from tenure.testing import SimulatedClock
 
-pytestmark = pytest.mark.req("DB-2")
-
 
 class Bucket(MemoryStore):
     """Without a conditional delete."""
@@ -59,6 +57,7 @@ async def fill(store: MemoryStore) -> Resource[dict[str, Any]]:
     return notes
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize("make", [Bucket, Forgetful])
 async def test_tombstones_go_and_records_stay(make: type[MemoryStore]) -> None:
     store = make()
@@ -84,6 +83,7 @@ async def test_tombstones_go_and_records_stay(make: type[MemoryStore]) -> None:
     assert (again.tombstones, again.removed) == (0, 0)
 
 
+@pytest.mark.req("DB-2")
 async def test_a_record_written_again_meanwhile_is_spared_where_that_can_be_told() -> None:
     class Meanwhile(Forgetful):
         notes: Resource[dict[str, Any]] | None = None
@@ -102,6 +102,7 @@ async def test_a_record_written_again_meanwhile_is_spared_where_that_can_be_told
     assert (await notes.get("5")).data == {"again": True}
 
 
+@pytest.mark.req("DB-2")
 async def test_what_only_looks_like_a_tombstone_is_named_and_left() -> None:
     store = Bucket()
     await store.put(key_of("notes", "a"), b"x" * 511)

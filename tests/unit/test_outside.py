@@ -17,8 +17,6 @@ from tenure.store.memory import MemoryStore
 from tenure.testing import SimulatedClock
 from tests.unit.leases import held, numbered, released
 
-pytestmark = pytest.mark.req("EL-17")
-
 Act = Callable[[], Awaitable[None]]
 
 
@@ -115,6 +113,7 @@ async def nothing() -> None:
 # Asking
 
 
+@pytest.mark.req("EL-17")
 async def test_a_request_changes_nothing_but_itself() -> None:
     """E-6: followers must not take it for a renewal, nor the leader for somebody else's grant."""
     scene = Scene()
@@ -127,6 +126,7 @@ async def test_a_request_changes_nothing_but_itself() -> None:
     assert msgspec.structs.replace(state, handoff=None, write_id=held().write_id) == held()
 
 
+@pytest.mark.req("EL-17")
 async def test_it_is_over_when_somebody_else_leads() -> None:
     scene = Scene(nothing, nothing)
     scene.acts.append(scene.elects("ben"))
@@ -134,6 +134,7 @@ async def test_it_is_over_when_somebody_else_leads() -> None:
     assert await scene.ask() == Handover("ada", 7, "ben", 8)
 
 
+@pytest.mark.req("EL-17")
 async def test_a_lease_that_was_released_is_not_yet_anothers() -> None:
     async def release() -> None:
         await scene.put(released("ben", write_id="n", leader_write_id="n"))
@@ -144,6 +145,7 @@ async def test_a_lease_that_was_released_is_not_yet_anothers() -> None:
     assert (await scene.ask()).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_a_grant_that_is_not_on_record_is_not_leadership_yet() -> None:
     """E-3: its winner may find that the epoch is another's, and never lead."""
     scene = Scene()
@@ -164,6 +166,7 @@ async def test_a_grant_that_is_not_on_record_is_not_leadership_yet() -> None:
     assert (await scene.ask()).epoch == 9
 
 
+@pytest.mark.req("EL-17")
 async def test_a_transfer_says_so_if_another_came_first() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("cyd"))
@@ -173,6 +176,7 @@ async def test_a_transfer_says_so_if_another_came_first() -> None:
         await scene.ask(to="ben")
 
 
+@pytest.mark.req("EL-17")
 async def test_a_refusal_comes_with_its_reason() -> None:
     scene = Scene()
     scene.acts.append(scene.refuses("elected 3 s ago"))
@@ -181,6 +185,7 @@ async def test_a_refusal_comes_with_its_reason() -> None:
         await scene.ask()
 
 
+@pytest.mark.req("EL-17")
 async def test_a_refusal_of_another_request_is_not_ours() -> None:
     scene = Scene(nothing)
     scene.acts.append(scene.elects("ben"))
@@ -188,6 +193,7 @@ async def test_a_refusal_of_another_request_is_not_ours() -> None:
     assert (await scene.ask()).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_nothing_that_comes_of_it_is_not_a_refusal() -> None:
     scene = Scene()
     await scene.put(held())
@@ -200,11 +206,13 @@ async def test_nothing_that_comes_of_it_is_not_a_refusal() -> None:
 # What cannot be asked
 
 
+@pytest.mark.req("EL-17")
 async def test_without_a_lease_nobody_can_be_asked() -> None:
     with pytest.raises(RequestRefused, match="has no lease"):
         await Scene().ask()
 
 
+@pytest.mark.req("EL-17")
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -227,6 +235,7 @@ async def test_a_lease_that_takes_no_request_is_left_alone(body: bytes, message:
     assert answer.body == body
 
 
+@pytest.mark.req("EL-17")
 async def test_a_request_to_an_earlier_epoch_is_in_nobodys_way() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("ben"))
@@ -234,6 +243,7 @@ async def test_a_request_to_an_earlier_epoch_is_in_nobodys_way() -> None:
     assert (await scene.ask()).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_a_name_that_is_on_no_record_needs_force() -> None:
     """In an election-only namespace nobody is on record: the leader must not step down for a slip of the pen."""
     scene = Scene()
@@ -246,6 +256,7 @@ async def test_a_name_that_is_on_no_record_needs_force() -> None:
     assert (await scene.ask(to="ben")).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_whoever_is_not_there_cannot_be_given_it() -> None:
     scene = Scene()
     await scene.put(held())
@@ -267,6 +278,7 @@ async def test_a_name_that_nobody_can_have_is_refused(name: str) -> None:
 # Between others' writes
 
 
+@pytest.mark.req("EL-17")
 async def test_a_renewal_that_came_between_is_not_overwritten() -> None:
     scene = Scene(nothing)
     scene.acts.append(scene.elects("ben"))
@@ -286,6 +298,7 @@ async def test_a_lease_that_never_holds_still_is_not_asked_for_ever() -> None:
     assert (await scene.lease()).handoff is None
 
 
+@pytest.mark.req("EL-17")
 @pytest.mark.parametrize("fates", [["kept"], ["lost"], ["lost", "kept"]])
 async def test_a_request_whose_answer_was_lost_is_made_once(fates: list[str]) -> None:
     scene = Scene(*[nothing] * len(fates))
@@ -306,6 +319,7 @@ async def test_a_store_that_fails_while_it_waits_disturbs_only_the_wait() -> Non
     assert (await scene.ask()).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_a_request_that_was_followed_at_once_is_not_made_to_the_next_leader() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("ben"))
@@ -317,6 +331,7 @@ async def test_a_request_that_was_followed_at_once_is_not_made_to_the_next_leade
         assert (await scene.lease()).handoff is None
 
 
+@pytest.mark.req("EL-17")
 async def test_a_transfer_that_was_followed_at_once_is_a_success() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("ben"))

@@ -31,7 +31,7 @@ class Panic(BaseException):
 
 
 class TestHandlersThatMisbehave:
-    @pytest.mark.req("SQ-1", "SQ-3")
+    @pytest.mark.req("SQ-3")
     @pytest.mark.parametrize("is_batch", [False, True], ids=["one", "batch"])
     def test_one_that_raises_what_is_no_exception_has_failed(self, is_batch: bool) -> None:
         with Rig(max_attempts=1) as rig:

@@ -29,8 +29,6 @@ from tenure.errors import (
 from tenure.store import Metered, NotModified, Outcome, Rejected, Stored, StoreInfo, Unknown, Version
 from tenure.store.memory import MemoryStore
 
-pytestmark = pytest.mark.req("DB-2")
-
 
 class Email(msgspec.Struct, frozen=True):
     to: Annotated[str, msgspec.Meta(min_length=3)]
@@ -93,6 +91,7 @@ async def raw(store: MemoryStore, name: str, id: str) -> dict[str, Any]:
 
 
 class TestOneRecord:
+    @pytest.mark.req("DB-2")
     async def test_from_insert_to_delete(self, emails: Resource[Email]) -> None:
         record = await emails.insert(Email("ada@example.com", "hello"), id="e1")
         assert record.data == Email("ada@example.com", "hello")
@@ -110,11 +109,13 @@ class TestOneRecord:
             await emails.get("e1")
         assert (caught.value.resource, caught.value.id) == ("emails", "e1")
 
+    @pytest.mark.req("DB-2")
     async def test_of_a_missing_record(self, emails: Resource[Email]) -> None:
         for call in (emails.update("x", Email("abc")), emails.patch("x", {"tries": 1}), emails.delete("x")):
             with pytest.raises(RecordNotFound):
                 await call
 
+    @pytest.mark.req("DB-2")
     async def test_an_id_that_is_taken(self, emails: Resource[Email]) -> None:
         first = await emails.insert(Email("ada"), id="e1")
         with pytest.raises(RecordExists, match="'e1' of 'emails' exists already") as caught:
@@ -123,6 +124,7 @@ class TestOneRecord:
         assert isinstance(caught.value, Conflict)
         assert (await emails.get("e1")).data == Email("ada")
 
+    @pytest.mark.req("DB-2")
     async def test_a_version_that_has_moved_on(self, emails: Resource[Email]) -> None:
         first = await emails.insert(Email("ada"), id="e1")
         second = await emails.update("e1", Email("ben"), if_version=first.version)
@@ -136,6 +138,7 @@ class TestOneRecord:
             assert (caught.value.expected, caught.value.found) == (first.version, second.version)
         assert await emails.get("e1") == second
 
+    @pytest.mark.req("DB-2")
     async def test_a_version_of_a_record_that_was_deleted_never_fits_the_one_inserted_after_it(
         self, emails: Resource[Email]
     ) -> None:
@@ -146,6 +149,7 @@ class TestOneRecord:
             await emails.update("e1", Email("ada"), if_version=old.version)
         assert await emails.get("e1") == new
 
+    @pytest.mark.req("DB-2")
     async def test_generated_ids_begin_at_version_one_and_cannot_be_given(self, emails: Resource[Email]) -> None:
         record = await emails.insert({"to": "ada"})
         assert record.id.startswith(DRAWN)
@@ -154,6 +158,7 @@ class TestOneRecord:
             await emails.insert({"to": "ada"}, id=record.id)
         assert await emails.patch(record.id, {"tries": 1}) == await emails.get(record.id)
 
+    @pytest.mark.req("DB-2")
     async def test_a_field_can_be_null_or_removed(self, store: MemoryStore) -> None:
         notes: Resource[dict[str, Any]] = Resource(store, "notes")
         await notes.insert({"a": 1, "b": 2, "c": {"d": 3}}, id="n")
@@ -163,6 +168,7 @@ class TestOneRecord:
         await typed.insert(Email("ada", "hello"), id="m")
         assert (await typed.patch("m", {"subject": REMOVE})).data == Email("ada")
 
+    @pytest.mark.req("DB-2")
     async def test_updates_without_a_version_all_count(self, store: MemoryStore) -> None:
         numbers: Resource[dict[str, Any]] = Resource(Yielding(store), "numbers")
         await numbers.insert({"n": 0}, id="n")
@@ -193,12 +199,14 @@ class Yielding(Metered):
 
 
 class TestDeleting:
+    @pytest.mark.req("DB-2")
     async def test_with_a_conditional_delete_nothing_is_left(self, store: MemoryStore, emails: Resource[Email]) -> None:
         for id in ("e1", None):
             record = await emails.insert(Email("ada"), id=id)
             await emails.delete(record.id)
         assert [entry.key async for entry in store.list()] == []
 
+    @pytest.mark.req("DB-2")
     async def test_without_one_a_tombstone_stays_and_the_next_insert_goes_on_from_it(self) -> None:
         store = NoDiscard()
         emails = Resource(store, "emails", Email)
@@ -227,6 +235,7 @@ class TestDeleting:
         assert [entry.key async for entry in store.list()] == []
         assert len(store.deleted) == 2
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize("make", [MemoryStore, NoDiscard])
     async def test_reserved_fields_outlive_everything(self, make: type[MemoryStore]) -> None:
         store = make()
@@ -242,6 +251,7 @@ class TestDeleting:
         assert again.version == marked.version + 4
         assert again.data == {"b": 1}
 
+    @pytest.mark.req("DB-2")
     async def test_a_tombstone_that_could_not_be_removed_is_a_delete_all_the_same(self) -> None:
         class Refuses(MemoryStore):
             async def discard(self, key: str, expected: Version) -> Outcome:
@@ -253,6 +263,7 @@ class TestDeleting:
         assert not await notes.exists("n")
         assert (await notes.insert({}, id="n")).version == first.version + 2
 
+    @pytest.mark.req("DB-2")
     async def test_an_id_that_shall_not_be_used_twice_and_whose_tombstone_is_there(self) -> None:
         class Keeps(NoDiscard):
             async def delete(self, *keys: str) -> None:
@@ -266,6 +277,7 @@ class TestDeleting:
 
 
 class TestListing:
+    @pytest.mark.req("DB-2")
     async def test_pages(self, store: MemoryStore, emails: Resource[Email]) -> None:
         ids = sorted((f"e {number:02d}" for number in range(25)), key=lambda id: key_of("emails", id))
         for id in ids:
@@ -390,6 +402,7 @@ class TestListing:
 
 
 class TestManyInserts:
+    @pytest.mark.req("DB-2")
     async def test_each_has_its_own_fate(self, emails: Resource[Email]) -> None:
         await emails.insert(Email("taken"), id="b")
         results = await emails.insert_many([Email("ada"), Email("ben"), {"to": "cyd"}], ids=["a", "b", "c"])
@@ -399,6 +412,7 @@ class TestManyInserts:
         assert await emails.count() == 3
         assert (await emails.get("b")).data == Email("taken")
 
+    @pytest.mark.req("DB-2")
     async def test_one_that_does_not_fit_stops_all_before_anything_is_sent(self, emails: Resource[Email]) -> None:
         with pytest.raises(InvalidRecord, match=r"item 1: .*subject"):
             await emails.insert_many([Email("ada"), {"to": "ben", "subject": 5}])
@@ -411,6 +425,7 @@ class TestManyInserts:
         with pytest.raises(ConfigError, match="at most 10,000"):
             await emails.insert_many([Email("ada")] * (MAX_INSERTS + 1))
 
+    @pytest.mark.req("DB-2")
     async def test_a_hundred_at_once(self, emails: Resource[Email]) -> None:
         results = await emails.insert_many([Email("ada", str(number)) for number in range(100)])
         assert all(result.record is not None and result.record.data.subject == str(result.index) for result in results)
@@ -418,6 +433,7 @@ class TestManyInserts:
 
 
 class TestChecks:
+    @pytest.mark.req("DB-2")
     async def test_a_patch_takes_what_the_class_may_hold(self, store: MemoryStore) -> None:
         dues = Resource(store, "dues", Due)
         due = await dues.insert(Due(datetime(2030, 1, 1, tzinfo=UTC), where=Point(1)))
@@ -428,6 +444,7 @@ class TestChecks:
         with pytest.raises(InvalidRecord, match=r"data\.at"):
             await dues.patch(due.id, {"at": object()})
 
+    @pytest.mark.req("DB-2")
     async def test_what_cannot_be_written_as_json_is_refused_by_name(self, store: MemoryStore) -> None:
         with pytest.raises(InvalidRecord, match="Number"):
             await Resource(store, "notes").insert({"n": Number(3)})
@@ -449,6 +466,7 @@ class TestChecks:
         with pytest.raises(ConfigError, match="takes 198 bytes when encoded, and the limit is 190"):
             Resource(store, "ä" * 33)
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize(
         ("data", "complaint"),
         [
@@ -469,6 +487,7 @@ class TestChecks:
             await emails.update("e", data)
         assert await emails.count() == 1
 
+    @pytest.mark.req("DB-2")
     async def test_a_patch_is_judged_by_what_it_makes(self, emails: Resource[Email]) -> None:
         await emails.insert(Email("ada"), id="e")
         for changes, complaint in (
@@ -481,6 +500,7 @@ class TestChecks:
                 await emails.patch("e", changes)  # type: ignore[arg-type]
         assert (await emails.get("e")).data == Email("ada")
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize(
         ("data", "complaint"),
         [
@@ -511,6 +531,7 @@ class TestChecks:
         with pytest.raises(InvalidRecord, match="nested more than 32 deep"):
             await notes.insert(deep)
 
+    @pytest.mark.req("DB-2")
     async def test_a_dataclass_is_a_schema_too(self, store: MemoryStore) -> None:
         points = Resource(store, "points", Point)
         await points.insert(Point(1, 2.5), id="p")
@@ -552,12 +573,14 @@ class TestChecks:
         with pytest.raises(ConfigError, match="schema is"):
             Resource(store, "x", schema)
 
+    @pytest.mark.req("DB-2")
     async def test_a_version_that_is_none(self, emails: Resource[Email]) -> None:
         await emails.insert(Email("ada"), id="e")
         for version in (True, "1", 1.0):
             with pytest.raises(ConfigError, match="if_version is"):
                 await emails.delete("e", if_version=version)  # type: ignore[arg-type]
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize("id", ["a/b", "..", "~2f", "🦀", "A", "a", "x" * 128, " "])
     async def test_any_id_finds_its_record_again(self, emails: Resource[Email], id: str) -> None:
         await emails.insert(Email("ada"), id=id)
@@ -583,6 +606,7 @@ class TestEnvelope:
                 assert is_tombstone_size(len(body)) == deleted
                 assert decode(body, "a") == envelope
 
+    @pytest.mark.req("DB-2")
     def test_it_remembers_so_many_writes(self) -> None:
         envelope = Envelope(id="a", version=5, first_version=5, write_id="w", recent_writes=("w",), data={})
         assert envelope.remembers_its_creation
@@ -610,6 +634,7 @@ class TestEnvelope:
 class TestUncertainty:
     """Answers that are lost. What random walks find is in tests/simulated/test_resource_invariants.py."""
 
+    @pytest.mark.req("DB-2")
     async def test_a_create_that_cannot_be_seen_is_not_sent_twice_where_tombstones_are_removed(self) -> None:
         class Swallows(MemoryStore):
             creates = 0
@@ -626,6 +651,7 @@ class TestUncertainty:
         assert caught.value.record_id is not None
         assert caught.value.record_id.startswith(DRAWN)
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize("conditional", [False, True])
     async def test_a_rejection_of_our_own_repeated_write_is_no_conflict(self, conditional: bool) -> None:
         class Repeats(NoDiscard):
@@ -651,6 +677,7 @@ class TestUncertainty:
         with pytest.raises(RecordExists):
             await notes.insert({"a": 4}, id="n")
 
+    @pytest.mark.req("DB-2")
     async def test_an_insert_that_was_refused_by_what_is_gone_since_is_not_sent_again_where_no_id_returns(self) -> None:
         class Passing(NoDiscard):
             """Something sends our create twice; before the second one a reader took the record and deleted it."""
@@ -667,6 +694,7 @@ class TestUncertainty:
             await notes.insert({"a": 1})
         assert store.creates == 1
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize("lands", [True, False])
     async def test_an_insert_without_an_answer_is_told_however_often_the_key_was_written(self, lands: bool) -> None:
         class Silent(NoDiscard):
@@ -695,6 +723,7 @@ class TestUncertainty:
             with pytest.raises(RecordExists):
                 await notes.insert({"a": 1}, id="n")
 
+    @pytest.mark.req("DB-2")
     async def test_a_write_that_was_overwritten_meanwhile_is_recognised(self) -> None:
         class Overwrites(NoDiscard):
             """Our update lands, its answer is lost, and others write before we look."""
@@ -719,6 +748,7 @@ class TestUncertainty:
         assert (await notes.get("n")).data == {"a": 2, "b": 2}
         assert (await notes.get("n")).version == first.version + 4
 
+    @pytest.mark.req("DB-2")
     async def test_one_that_too_many_have_overwritten_is_unknown(self) -> None:
         class Buries(NoDiscard):
             others: Resource[dict[str, Any]] | None = None

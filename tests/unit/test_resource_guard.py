@@ -342,7 +342,6 @@ class TestExpiryOfARecord:
         assert (await reserved_of(store, "x"))["count"] == 1
         assert expiry_of(await reserved_of(store, "x")) == Expiry(pending={"f": large})
 
-    @pytest.mark.req("TT-2")
     async def test_gc_keeps_tombstones_with_work_to_do(self, store: Bucket) -> None:
         things: Resource[dict[str, Any]] = Resource(store, "things")
         for id in ("x", "y"):

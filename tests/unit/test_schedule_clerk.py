@@ -677,7 +677,6 @@ class TestChanges:
 
 
 class TestCode:
-    @pytest.mark.req("SC-1")
     def test_the_leader_declares_what_its_code_has(self) -> None:
         desk = Desk()
         desk.new_leader(jobs=[declared("job", every(10))])

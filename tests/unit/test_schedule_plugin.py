@@ -54,7 +54,6 @@ class Ran:
 
 
 class TestLeading:
-    @pytest.mark.req("SC-1")
     @pytest.mark.req("SC-2")
     def test_every_second_for_a_minute(self) -> None:
         with Rig() as rig:

@@ -199,7 +199,6 @@ async def test_a_heartbeat_that_took_very_long_is_not_relied_on(clock: Simulated
     assert store.requests.count("create") == 1
 
 
-@pytest.mark.req("DB-3")
 async def test_heartbeats_save_measurements_and_keep_it_sharp(clock: SimulatedClock) -> None:
     store = Stamped(clock)
     beats: list[StampedBeat] = []
@@ -216,7 +215,6 @@ async def test_heartbeats_save_measurements_and_keep_it_sharp(clock: SimulatedCl
     assert store.requests.count("create") == 2
 
 
-@pytest.mark.req("DB-3")
 async def test_what_is_learned_later_does_not_make_what_was_told_more_certain(clock: SimulatedClock) -> None:
     """A heartbeat that is stamped while it is measured, or right after, narrows what is known of later times only."""
     store = Stamped(clock, whole_seconds=True)

@@ -56,7 +56,6 @@ def quiet() -> Iterator[None]:
     root.handlers[:], root.level = handlers, level
 
 
-@pytest.mark.req("MT-6")
 async def test_every_block_is_run(
     quiet: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

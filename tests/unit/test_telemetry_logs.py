@@ -138,7 +138,6 @@ def test_whatever_it_is_handed_a_line_is_json(message: str, fields: dict[str, An
     told(record(message.replace("%", "%%"), **harmless))
 
 
-@pytest.mark.req("MT-6")
 async def test_what_the_coordinator_logs_says_what_it_is_about(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tenure")
 
@@ -180,7 +179,6 @@ async def test_what_the_coordinator_logs_says_what_it_is_about(caplog: pytest.Lo
     assert found["contention"]["seconds"] > 0.2
 
 
-@pytest.mark.req("MT-6")
 async def test_another_leader_is_told_of_and_ones_own_term_only_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tenure")
     url = nowhere()

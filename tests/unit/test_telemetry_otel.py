@@ -332,7 +332,6 @@ async def test_a_message_takes_the_context_of_its_sender_to_its_handler(told: To
         assert len(written) == 1
 
 
-@pytest.mark.req("MT-6")
 async def test_a_handler_that_fails_is_recorded_without_secrets(told: Told) -> None:
     async with Database(nowhere()) as db:
         told.instrument(db, store_spans=StoreSpans.NONE)

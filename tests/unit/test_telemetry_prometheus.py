@@ -172,7 +172,7 @@ async def test_every_field_of_the_metrics_is_exported_with_its_own_value() -> No
 STATES = ("closed", "open", "half-open")
 
 
-@pytest.mark.req("MT-6", "MT-3")
+@pytest.mark.req("MT-3")
 async def test_with_too_few_heartbeats_percentiles_say_that_they_are_not_known() -> None:
     async with Database(nowhere()) as db:
         await db.get_global_coordinator()
@@ -194,7 +194,6 @@ def test_names_and_labels_follow_the_rules() -> None:
     assert len({family.name for family in CATALOGUE}) == len(CATALOGUE)
 
 
-@pytest.mark.req("MT-6")
 async def test_a_scrape_makes_no_request() -> None:
     async with process(hosting=Hosting.LOOP) as it:
         registry = registry_of(it.db)
@@ -233,7 +232,6 @@ async def test_scrapes_come_on_other_threads_while_everything_works() -> None:
         assert not wrong
 
 
-@pytest.mark.req("MT-6")
 async def test_a_loop_that_stands_still_does_not_hold_up_a_scrape() -> None:
     async with process() as it:
         registry = registry_of(it.db)
@@ -275,7 +273,6 @@ async def test_a_plugin_that_cannot_be_read_hides_no_other() -> None:
     assert value(found, "tenure_schedule_jobs", namespace="default", schedule="scheduler") == 1
 
 
-@pytest.mark.req("MT-6")
 async def test_it_is_served_over_http_on_loopback_alone() -> None:
     async with Database(nowhere()) as db:
         await db.get_global_coordinator("reports")
@@ -377,7 +374,7 @@ def test_what_is_no_database_is_refused() -> None:
 # Bounds
 
 
-@pytest.mark.req("MT-6", "MT-5")
+@pytest.mark.req("MT-5")
 def test_labels_have_at_most_so_many_values_and_the_rest_are_other() -> None:
     limits = Limits(2)
     samples = [Sample(QUEUE_DONE, ("default", f"queue-{number}"), float(number)) for number in range(5)]
@@ -397,7 +394,7 @@ def test_gauges_become_one_by_their_kind_and_histograms_by_their_buckets() -> No
     assert told["other",] == Buckets((("1.0", 4), ("+Inf", 6)), 8.0)
 
 
-@pytest.mark.req("MT-5", "MT-6")
+@pytest.mark.req("MT-5")
 async def test_a_hundred_queues_are_scraped_quickly_and_within_bounds() -> None:
     async with Database(nowhere()) as db:
         for number in range(100):

@@ -31,7 +31,6 @@ class Doubtful(MemoryStore):
         return Unknown(StoreUnavailable("no answer"))
 
 
-@pytest.mark.req("TT-2")
 async def test_the_first_one_decides_and_others_must_agree() -> None:
     store = MemoryStore()
     await say(store, 60.0)

@@ -208,8 +208,8 @@ class TestWriter:
         assert len(stems) == 50
 
 
-@pytest.mark.req("TT-2")
 class TestGuard:
+    @pytest.mark.req("TT-2")
     async def test_the_entry_is_there_before_the_record(self, bench: Bench) -> None:
         seen: list[list[str]] = []
 
@@ -222,6 +222,7 @@ class TestGuard:
         expiry = await bench.expiry("x")
         assert seen == [[expiry.entry + "x"]]
 
+    @pytest.mark.req("TT-2")
     async def test_without_an_entry_there_is_no_record(self, bench: Bench) -> None:
         async def fail(key: str) -> None:
             raise StoreUnavailable("no")
@@ -231,6 +232,7 @@ class TestGuard:
             await bench.things.insert({"a": 1}, id="x")
         assert await bench.bucket.keys("resource=things/") == []
 
+    @pytest.mark.req("TT-2")
     async def test_without_the_time_there_is_none_either(self, bench: Bench) -> None:
         async def fail(key: str) -> None:
             raise StoreUnavailable("no clock")
@@ -240,12 +242,14 @@ class TestGuard:
             await bench.things.insert({"a": 1}, id="x")
         assert await bench.bucket.keys("resource=things/") == []
 
+    @pytest.mark.req("TT-2")
     async def test_from_creation_is_not_a_moment_too_short(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         at_ms = (await bench.expiry("x")).at
         assert at_ms is not None
         assert 0 <= at_ms - (EPOCH_MS + 1000 * bench.time.seconds + 60_000) < 3000
 
+    @pytest.mark.req("TT-2")
     async def test_who_leaves_the_time_alone_writes_no_entry(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         before = await bench.expiry("x")
@@ -256,6 +260,7 @@ class TestGuard:
         assert len(bench.puts()) == puts
         assert await bench.expiry("x") == before
 
+    @pytest.mark.req("TT-2")
     async def test_touched_it_has_another_entry_and_the_former_is_spent(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         before = await bench.expiry("x")
@@ -266,6 +271,7 @@ class TestGuard:
         await bench.index.drain()
         assert await bench.entries() == [after.entry + "x"]
 
+    @pytest.mark.req("TT-2")
     async def test_what_persists_has_none(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         await bench.things.amend("x", bench.guard.cover("x", wish=Wish.PERSIST))
@@ -275,12 +281,14 @@ class TestGuard:
         await bench.index.drain()
         assert await bench.entries() == []
 
+    @pytest.mark.req("TT-2")
     async def test_deleted_its_entry_is_spent(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         await bench.things.delete("x")
         await bench.index.drain()
         assert await bench.entries() == []
 
+    @pytest.mark.req("TT-2")
     async def test_a_new_record_never_takes_over_an_entry(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         before = await bench.expiry("x")
@@ -292,6 +300,7 @@ class TestGuard:
         assert after.entry != before.entry
         assert after.entry + "x" in await bench.entries()
 
+    @pytest.mark.req("TT-2")
     async def test_an_id_that_is_taken_leaves_no_entry_behind(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         with pytest.raises(RecordExists):
@@ -299,6 +308,7 @@ class TestGuard:
         await bench.index.drain()
         assert await bench.entries() == [(await bench.expiry("x")).entry + "x"]
 
+    @pytest.mark.req("TT-2")
     async def test_a_write_that_may_still_land_keeps_its_entry(self, bench: Bench) -> None:
         await bench.guard.now()
         bench.bucket.fates[""] = ["late"]
@@ -309,6 +319,7 @@ class TestGuard:
         await bench.bucket.land()
         assert await bench.entries() == [(await bench.expiry("x")).entry + "x"]
 
+    @pytest.mark.req("TT-2")
     async def test_paused_before_it_was_sent_it_is_indexed_anew(self, bench: Bench) -> None:
         """A pause of hours between the entry and the record: the entry may be gone when the record lands."""
         paused: list[str] = []
@@ -325,6 +336,7 @@ class TestGuard:
         await bench.index.drain()
         assert await bench.entries() == [(await bench.expiry("x")).entry + "x"]
 
+    @pytest.mark.req("TT-2")
     async def test_a_copy_is_not_sent_again_so_long_afterwards(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         cover = bench.guard.cover("x", wish=Wish.TOUCH, ttl_ms=500_000)
@@ -339,6 +351,7 @@ class TestGuard:
         await bench.index.drain()
         assert len(await bench.entries()) == 2
 
+    @pytest.mark.req("TT-2")
     async def test_an_answer_after_hours_is_followed_by_another_entry(self, bench: Bench) -> None:
         async def stop(key: str) -> None:
             if key.startswith("resource="):
