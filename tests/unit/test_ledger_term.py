@@ -199,6 +199,26 @@ class TestFolding:
         assert await ledger.store.keys("log/") == [log_key(1)]
         assert len(await ledger.inbox()) == 1
 
+    async def test_a_tick_after_the_lease_makes_no_request(self, ledger: Ledger) -> None:
+        await ledger.put("p", 1)
+        ledger.lease.valid = False
+        before = len(ledger.store.requests)
+        with pytest.raises(LeadershipLost):
+            await ledger.term.tick()
+        assert len(ledger.store.requests) == before
+
+    async def test_the_lease_lapses_while_the_inbox_is_read(self, ledger: Ledger) -> None:
+        """Nothing is written then: an entry of a leader that is none any more would have to be voided by everybody."""
+        await ledger.put("p", 1)
+
+        async def lapse(request: Request) -> None:
+            ledger.lease.valid = False
+
+        ledger.store.always("get", ANY, lapse)
+        with pytest.raises(LeadershipLost):
+            await ledger.term.tick()
+        assert await ledger.store.keys("log/") == [log_key(1)]
+
     async def test_the_lease_lapses_while_the_entry_is_written(self, ledger: Ledger) -> None:
         """It is written, and the next leader has it; this one told nobody, and deleted nothing."""
         await ledger.put("p", 1)
