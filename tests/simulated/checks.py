@@ -26,6 +26,7 @@ JUDGES = {
     "schedule": ("simulate/schedule_*.py",),
     "ttl": ("simulate/ttl_*.py",),
     "counters": ("simulate/counters_*.py",),
+    "lock": ("simulate/lock_*.py",),
 }
 """By kind of fleet, and `stage` for what all fleets with a ledger have: the modules that report."""
 Plant = Callable[[], Judge]

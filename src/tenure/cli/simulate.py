@@ -17,9 +17,9 @@ from tenure.simulate.campaign import Report, run_campaign
 from tenure.simulate.fleets import FLEETS
 from tenure.simulate.seed import Plan
 from tenure.testing.broken import all_variants, variants_of
-from tenure.testing.trouble import KINDS
 
 _MAX_SHOWN = 60
+ALL_FAULTS = dict.fromkeys(fault for fleet in FLEETS.values() for fault in fleet.faults)
 EPILOG = "\b\nBroken variants, each of which leaves one rule out and must be caught:\n" + "\n".join(
     f"  {variant.name:<28}{variant.leaves_out}" for variant in all_variants().values()
 )
@@ -41,10 +41,10 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
         return ()
     kinds = tuple(part.strip() for part in value.split(",") if part.strip())
     for kind in kinds:
-        if kind not in KINDS:
-            raise click.BadParameter(f"{kind[:_MAX_SHOWN]!r} is none of: all, {', '.join(KINDS)}")
+        if kind not in ALL_FAULTS:
+            raise click.BadParameter(f"{kind[:_MAX_SHOWN]!r} is none of: all, {', '.join(ALL_FAULTS)}")
     if not kinds:
-        raise click.BadParameter(f"give all, or some of: {', '.join(KINDS)}")
+        raise click.BadParameter(f"give all, or some of: {', '.join(ALL_FAULTS)}")
     return kinds
 
 
@@ -59,6 +59,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--schedule", is_flag=True, help="Run a schedule on the fleet, and judge that as well.")
 @click.option("--ttl", is_flag=True, help="Have records expire on the fleet, and judge that as well.")
 @click.option("--counters", is_flag=True, help="Count on the fleet, and judge that as well.")
+@click.option("--lock", is_flag=True, help="Contend for a lock, without a leader, and judge that.")
 @click.option("--processes", type=Whole(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
@@ -72,6 +73,7 @@ def simulate(
     schedule: bool,
     ttl: bool,
     counters: bool,
+    lock: bool,
     processes: int | None,
     as_json: bool,
 ) -> int:
@@ -83,16 +85,19 @@ def simulate(
     process writes records that expire, and refreshes them at the last instant: none goes early, none stays. With
     --schedule every process declares jobs, runs and changes them: each occurrence is decided once, and none early. With
     --counters every process adds, subtracts and sets while others change, delete and insert the same records: each
-    amount is counted once.
+    amount is counted once. With --lock processes that elect no leader contend for a lock: never two holders, and what
+    runs under a lock has ended before another gets it.
 
     Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends at its first violation,
     and exits with 1 as well: that is what it is for.
     """
-    given = {"queue": queue, "schedule": schedule, "ttl": ttl, "counters": counters}
+    given = {"queue": queue, "schedule": schedule, "ttl": ttl, "counters": counters, "lock": lock}
     what = one_of(*(name for name, is_given in given.items() if is_given)) or "election"
     owner = next((kind for kind in FLEETS if broken in variants_of(kind)), "election")
     if broken is not None and broken not in variants_of(what) and owner != "election":
         raise click.UsageError(f"{broken!r} is a broken {owner}: give --{owner} as well")
+    if others := [fault for fault in faults if fault not in FLEETS[what].faults]:
+        raise click.UsageError(f"no {what} has the fault {others[0]!r}: it has {', '.join(FLEETS[what].faults)}")
     plan = Plan(workers=workers, minutes=minutes, faults=faults, broken=broken, what=what)
     with _bar() as bar:
         task = bar.add_task("simulating", total=seeds, violated=0)
@@ -125,9 +130,10 @@ def _bar() -> Progress:
 
 def _tell(report: Report) -> None:
     hours = report.simulated_seconds / 3600
+    began = FLEETS[report.what].began
     click.echo(
         f"{report.seeds:,} seeds of {report.workers} workers, {hours:,.1f} simulated hours in "
-        f"{report.wall_seconds:,.0f} s: {report.terms:,} terms began, at least {report.fewest_faults} faults a seed."
+        f"{report.wall_seconds:,.0f} s: {report.terms:,} {began}, at least {report.fewest_faults} faults a seed."
     )
     titles = {"fault": "Trouble made", "network": "Seen by requests", "end": "Terms ended by"}
     titles |= {name: fleet.title for name, fleet in FLEETS.items() if fleet.title}
@@ -142,9 +148,10 @@ def _tell(report: Report) -> None:
         click.echo(f"NOT COVERED: {item}")
     first = report.first_violation
     if first is None:
-        click.echo("No violation: never two leaders, epochs rise, every grant its own, nobody left without a leader.")
-        if FLEETS[report.what].promise:
-            click.echo(FLEETS[report.what].promise)
+        fleet = FLEETS[report.what]
+        election = ("never two leaders, epochs rise, every grant its own, nobody left without a leader.",)
+        promises = [each for each in (*(election if fleet.is_elected else ()), fleet.promise) if each]
+        click.echo("No violation: " + "\n".join(promises))
         return
     click.echo(f"VIOLATED in {report.violations} seeds; first in seed {first.seed}, after {first.at:.3f} s:")
     click.echo(f"  {first.check}: {first.what}")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from tenure.simulate.counters_fleet import run_counters_seed
+from tenure.simulate.lock_fleet import LockTrouble, run_lock_seed
 from tenure.simulate.queue_fleet import run_queue_seed
 from tenure.simulate.schedule_fleet import run_schedule_seed
 from tenure.simulate.seed import Plan, SeedResult, run_seed
@@ -25,6 +26,7 @@ _ALWAYS = (
         )
     ),
 )
+_OF_NETWORK = tuple(item for item in _ALWAYS if item.startswith("network:"))
 _OF_LEDGERS = tuple(f"fault:{kind}" for kind in ("late-entries", "long-freeze", "leave", "overtaken"))
 _LEDGER_POINTS = (
     *("look", "_fetch", "append", "all_of", "catch_up", "write", "read_snapshot", "trim", "_delete"),
@@ -44,6 +46,12 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Of the coverage that is its own."""
     promise: str = ""
     """What is said if nothing was violated, besides what is said of the election."""
+    faults: tuple[str, ...] = tuple(KINDS)
+    """The kinds of trouble that it can have."""
+    began: str = "terms began"
+    """What is counted as terms."""
+    is_elected: bool = True
+    """Does the fleet have a leader?"""
 
 
 FLEETS = {
@@ -168,5 +176,23 @@ FLEETS = {
         ),
         title="Of counters",
         promise="No amount lost, none counted twice, none out of its writer's order; watermarks rise with totals.",
+    ),
+    "lock": Fleet(
+        run=run_lock_seed,
+        enough=100,
+        expected=(
+            *(f"fault:{kind}" for kind in LockTrouble.kinds),
+            *_OF_NETWORK,
+            *(
+                f"lock:{what}"
+                for what in ("granted", "released", "lost", "timeout", "still ours", "not ours", "tried", "store")
+            ),
+        ),
+        crash_points=("look", "take", "renew", "_settle", "release", "withdraw"),
+        title="Of the lock",
+        promise="never two holders, tokens rise, nothing runs under a lock that was lost, everybody gets it.",
+        faults=tuple(LockTrouble.kinds),
+        began="times the lock was granted",
+        is_elected=False,
     ),
 }
