@@ -60,6 +60,8 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--ttl", is_flag=True, help="Have records expire on the fleet, and judge that as well.")
 @click.option("--counters", is_flag=True, help="Count on the fleet, and judge that as well.")
 @click.option("--lock", is_flag=True, help="Contend for a lock, without a leader, and judge that.")
+@click.option("--children", is_flag=True, help="Supervise children on the fleet, and judge that as well.")
+@click.option("--records", is_flag=True, help="Write the same few records, without a leader, and judge that.")
 @click.option("--processes", type=Whole(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
@@ -74,6 +76,8 @@ def simulate(
     ttl: bool,
     counters: bool,
     lock: bool,
+    children: bool,
+    records: bool,
     processes: int | None,
     as_json: bool,
 ) -> int:
@@ -86,12 +90,22 @@ def simulate(
     --schedule every process declares jobs, runs and changes them: each occurrence is decided once, and none early. With
     --counters every process adds, subtracts and sets while others change, delete and insert the same records: each
     amount is counted once. With --lock processes that elect no leader contend for a lock: never two holders, and what
-    runs under a lock has ended before another gets it.
+    runs under a lock has ended before another gets it. With --children the leader runs supervised children: each on one
+    node at most, and ended before the lease can pass on. With --records processes write the same few records: no
+    update is lost, and each caller is told what happened.
 
     Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends at its first violation,
     and exits with 1 as well: that is what it is for.
     """
-    given = {"queue": queue, "schedule": schedule, "ttl": ttl, "counters": counters, "lock": lock}
+    given = {
+        "queue": queue,
+        "schedule": schedule,
+        "ttl": ttl,
+        "counters": counters,
+        "lock": lock,
+        "children": children,
+        "records": records,
+    }
     what = one_of(*(name for name, is_given in given.items() if is_given)) or "election"
     owner = next((kind for kind in FLEETS if broken in variants_of(kind)), "election")
     if broken is not None and broken not in variants_of(what) and owner != "election":

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from tenure.simulate.children_fleet import run_children_seed
 from tenure.simulate.counters_fleet import run_counters_seed
 from tenure.simulate.lock_fleet import LockTrouble, run_lock_seed
 from tenure.simulate.queue_fleet import run_queue_seed
+from tenure.simulate.records_fleet import RecordsTrouble, run_records_seed
 from tenure.simulate.schedule_fleet import run_schedule_seed
 from tenure.simulate.seed import Plan, SeedResult, run_seed
 from tenure.simulate.ttl_fleet import run_ttl_seed
@@ -193,6 +195,44 @@ FLEETS = {
         promise="never two holders, tokens rise, nothing runs under a lock that was lost, everybody gets it.",
         faults=tuple(LockTrouble.kinds),
         began="times the lock was granted",
+        is_elected=False,
+    ),
+    "children": Fleet(
+        run=run_children_seed,
+        enough=200,
+        expected=(
+            *_ALWAYS,
+            *_OF_LEDGERS,
+            *(
+                f"children:{what}"
+                for what in (
+                    *("started", "started again", "told to end", "ended", "winding up after a pause"),
+                    "candidates stopped",
+                )
+            ),
+        ),
+        crash_points=("_stop", "_outlast", "stop", "_keep", "up", "write"),
+        title="Of supervised children",
+        promise="Each child on one node at most, started and ended in order, and in the end on the leader.",
+    ),
+    "records": Fleet(
+        run=run_records_seed,
+        enough=100,
+        expected=(
+            *(f"fault:{kind}" for kind in RecordsTrouble.kinds),
+            *_OF_NETWORK,
+            *(
+                f"records:{verb} {told}"
+                for verb in ("insert", "update", "rewrite", "delete", "delete-version")
+                for told in ("done", "no", "unknown")
+            ),
+            "records:tombstones removed",
+        ),
+        crash_points=("_send", "_insist", "_read", "_remove", "_look_again"),
+        title="Of records",
+        promise="no write lost, none made twice, none over what its caller had not seen; versions never repeat.",
+        faults=tuple(RecordsTrouble.kinds),
+        began="calls were made",
         is_elected=False,
     ),
 }

@@ -7,7 +7,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from tenure.coordinator.config import Hosting
 from tenure.coordinator.lock import DistributedLock, Held, LockKeeper
@@ -17,7 +17,7 @@ from tenure.election.records import encode
 from tenure.entropy import Random
 from tenure.errors import LockError, LockLost, LockTimeout, StoreError
 from tenure.simulate.lock_judge import KEY, LOCK, LockJudge, would_be_held
-from tenure.simulate.process_trouble import ProcessTrouble
+from tenure.simulate.process_trouble import ROUGH, ProcessTrouble
 from tenure.simulate.seed import Plan, Played, SeedResult, play
 from tenure.testing.bucket import SimulatedBucket, SimulatedStore
 from tenure.testing.mixes import Mix
@@ -29,19 +29,21 @@ LATE_SECONDS = 8.0
 CALM_TTLS = 4.0
 """For each process, in which nothing goes wrong: all of them must get the lock within the sum."""
 
-EVERYTHING = Mix(name="everything", seconds_between_faults=2.5)
+EVERYTHING = Mix(name="everything", seconds_between_faults=2.5, struck_when_leaving=0.5)
 EDGE = Mix(
     name="edge",
-    faults=("cut", "freeze", "suspend", "slew", "slow-reads", "slow-answers"),
-    seconds_between_faults=12.0,
-    settings={"ttls": (30.0, 45.0, 60.0)},
+    faults=("silence", "freeze", "suspend", "slew", "slow-reads"),
+    seconds_between_faults=30.0,
+    settings={"ttls": (20.0, 30.0, 40.0)},
     extreme_rates=True,
+    struck_when_leaving=0.9,
 )
-"""Holders lose the store or stand still, and clocks drift by more than a poll within one lease."""
+"""Holders stand still now and then, and clocks drift by more within one lease than others take to look."""
 LEAVING = Mix(
     name="leaving",
-    faults=("cancel", "freeze", "rough", "crash", "touch", "stutter"),
+    faults=("cancel", "freeze", "rough", "crash", "touch", "stutter", "stall", "slow-reads", "slow-answers"),
     seconds_between_faults=4.0,
+    struck_when_leaving=1.0,
 )
 """The lock is given back all the time, and attempts to get it are given up."""
 LOSING = Mix(
@@ -50,6 +52,7 @@ LOSING = Mix(
     seconds_between_faults=6.0,
     settings={"ttls": (4.0, 6.0, 9.0)},
     extreme_rates=True,
+    struck_when_leaving=0.0,
 )
 """Holders lose the store while they are at work, and nobody stands still: all must end in time."""
 LOCK_MIXES = (EVERYTHING, EDGE, LEAVING, LOSING)
@@ -195,6 +198,7 @@ class LockFleet:
     ) -> None:
         """`busy`: its processes contend all the time; otherwise they do what they are made to do."""
         self.world = world
+        self.mix = mix
         self.busy = busy
         self.calm = False
         self.bucket = SimulatedBucket(world)
@@ -235,6 +239,9 @@ class LockFleet:
         """Trouble is over. Somebody gets the lock; when a holder dies, another; in the end all do."""
         judge = self.judge
         self.calm = True
+        for node in self.nodes:
+            if node.attempt is not None and node.host.alive and not node.host.frozen and not node.believing():
+                node.attempt.cancel()  # who gives up must leave nothing behind
         self._see_grants(max(LATE_SECONDS, longest_pause) + self.takeover_bound())
         self._see_death_of_a_holder()
         counts = Counter({node.name: node.grants for node in self.nodes})
@@ -270,7 +277,10 @@ class LockTrouble(ProcessTrouble):
 
     def __init__(self, fleet: LockFleet, random: Random, mix: Mix) -> None:
         self._fleet = fleet
+        self._stalled: set[str] = set()
+        """Who stands still as soon as it sends its next renewal."""
         super().__init__(fleet.world, fleet.network, fleet.nodes, random, mix, fleet.unit)
+        fleet.network.on_request = self._sent
 
     def matters(self, process: Any) -> bool:
         return bool(process.believing())
@@ -287,50 +297,94 @@ class LockTrouble(ProcessTrouble):
             self._later(0.7 * number, self._fleet.touch)
         return True
 
-    def slow_reads(self) -> bool:
-        """Requests of all but the holder are long on their way; in the middle of that the holder is cut off."""
-        holders = [node for node in self._fleet.nodes if node.believing()]
-        if not holders:
+    def silence(self) -> bool:
+        if (holder := self._holder()) is None:
             return False
-        network, holder = self._network, holders[0]
-        seconds = self._units(0.3, 0.7)
+        self._silence(holder)
+        return True
+
+    def stutter(self) -> bool:
+        """The holder hears errors or nothing, for a moment all is well, then it stands still or is cut off."""
+        if (holder := self._holder()) is None:
+            return False
+        network, random, ttl = self._network, self._random, holder.ttl
+        deaf, well = random.uniform(0.2, 0.6) * ttl, random.uniform(0.02, 0.2) * ttl
+        if random.random() < 0.5:
+            network.cut_replies(holder.name)
+            self._later(deaf, lambda: network.heal(holder.name))
+        else:
+            network.change(holder.name, **dict.fromkeys(ROUGH, 0.0) | {"server_error": 1.0})
+            self._later(deaf, lambda: network.reset(holder.name))
+        self._later(deaf + well, lambda: self._silence(holder))
+        return True
+
+    def stall(self) -> bool:
+        """The holder stands still when it has sent a renewal, until after its deadline."""
+        if (holder := self._holder()) is None:
+            return False
+        self._stalled.add(holder.name)
+        return True
+
+    def _sent(self, host: str, verb: str, key: str, now: float) -> None:
+        if verb == "replace" and host in self._stalled:
+            self._stalled.discard(host)
+            node = next(node for node in self._fleet.nodes if node.name == host)
+            if node.believing() and now < self.ends_at:
+                seconds = self._random.uniform(0.42, 0.74) * node.ttl
+                self._world.call_at(now, lambda: node.host.freeze(seconds) if node.host.alive else None)
+
+    def slow_reads(self) -> bool:
+        """Requests of all but the holder are long on their way, and then that one falls silent."""
+        if (holder := self._holder()) is None:
+            return False
+        network, seconds = self._network, self._random.uniform(0.3, 0.7) * holder.ttl
         for node in self._fleet.nodes:
             if node is not holder:
                 late = 0.45 * node.lock._rules.request_timeout
                 network.change(node.name, latency=(0.5 * late, late))
-                self._later(seconds + 0.5 * self._unit, lambda name=node.name: network.reset(name))  # type: ignore[misc]
-        self._later(seconds, lambda: network.cut(holder.name))
-        self._later(seconds + self._units(1.3, 2.0), lambda: network.heal(holder.name))
+                self._later(seconds + 0.5 * holder.ttl, lambda name=node.name: network.reset(name))  # type: ignore[misc]
+        self._later(seconds, lambda: self._silence(holder))
         return True
 
     def slow_answers(self) -> bool:
-        """The holder hears late of what it wrote; in the middle of that it is cut off."""
-        holders = [node for node in self._fleet.nodes if node.believing()]
-        if not holders:
+        """The holder hears late of what it wrote, and then falls silent."""
+        if (holder := self._holder()) is None:
             return False
-        network, holder = self._network, holders[0]
+        network, seconds = self._network, self._random.uniform(0.5, 1.0) * holder.ttl
         late = 0.9 * holder.lock._rules.request_timeout
-        network.change(holder.name, **dict.fromkeys(self._rough, 0.0) | {"slow_reply": 0.8, "slow_seconds": late})
-        seconds = self._units(0.5, 1.0)
-        self._later(seconds, lambda: network.cut(holder.name))
+        network.change(holder.name, **dict.fromkeys(ROUGH, 0.0) | {"slow_reply": 0.8, "slow_seconds": late})
         self._later(seconds, lambda: network.reset(holder.name))
-        self._later(seconds + self._units(1.3, 2.0), lambda: network.heal(holder.name))
+        self._later(seconds, lambda: self._silence(holder))
         return True
 
-    kinds = {  # noqa: RUF012 - as in the class above
+    def _holder(self) -> Contender | None:
+        return next((node for node in self._fleet.nodes if node.believing()), None)
+
+    def _silence(self, node: Contender) -> None:
+        """For longer than a lease: it stands still, or is cut off."""
+        seconds = self._random.uniform(1.3, 2.0) * node.ttl
+        if node.host.alive and self._random.random() < self._fleet.mix.struck_when_leaving:
+            node.host.freeze(seconds)
+            return
+        self._network.cut(node.name)
+        self._later(seconds, lambda: self._network.heal(node.name))
+
+    kinds: ClassVar[dict[str, tuple[int, Callable[[Any], bool]]]] = {
         "freeze": (5, ProcessTrouble.freeze),
         "suspend": (3, ProcessTrouble.suspend),
         "crash": (4, ProcessTrouble.crash),
         "cancel": (3, cancel),
         "cut": (5, ProcessTrouble.cut),
         "cut-replies": (3, ProcessTrouble.cut_replies),
-        "stutter": (4, ProcessTrouble.stutter),
+        "stutter": (4, stutter),
         "outage": (1, ProcessTrouble.outage),
         "rough": (5, ProcessTrouble.rough),
         "slow": (2, ProcessTrouble.slow),
         "slew": (2, ProcessTrouble.slew),
         "wall": (1, ProcessTrouble.wall),
         "touch": (2, touch),
+        "silence": (3, silence),
+        "stall": (2, stall),
         "slow-reads": (2, slow_reads),
         "slow-answers": (2, slow_answers),
         "network": (1, ProcessTrouble.quirks),

@@ -46,7 +46,7 @@ class LockJudge(Judge):
         for each in self.contenders:
             if each.host.frozen:
                 each.paused_at = self._world.now
-            elif each.host.alive:
+            if each.host.alive:
                 self._see_ends(each)
         believing = [(each.name, token) for each in self.contenders for token in each.believing()]
         if len(believing) > 1:

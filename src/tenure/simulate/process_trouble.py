@@ -16,9 +16,9 @@ from tenure.testing.mixes import Mix
 from tenure.testing.network import Network
 from tenure.testing.world import World
 
-_CALM = {"lost_request": 0.004, "lost_reply": 0.01, "late_landing": 0.006, "repeated": 0.01, "slow_request": 0.006}
+CALM = {"lost_request": 0.004, "lost_reply": 0.01, "late_landing": 0.006, "repeated": 0.01, "slow_request": 0.006}
 """What the network does to requests all the time."""
-_ROUGH = {
+ROUGH = {
     "lost_request": 0.06,
     "lost_reply": 0.15,
     "late_landing": 0.12,
@@ -45,21 +45,30 @@ class ProcessTrouble:
 
     kinds: ClassVar[dict[str, tuple[int, Callable[[Any], bool]]]]
     """By name: how often, against the others, and what."""
+    calm: ClassVar[dict[str, float]] = CALM
     callbacks: ClassVar[int] = 50
     """A strike comes after at most so many steps of its process."""
 
     def __init__(
-        self, world: World, network: Network, processes: Sequence[Process], random: Random, mix: Mix, unit: float
+        self,
+        world: World,
+        network: Network,
+        processes: Sequence[Process],
+        random: Random,
+        mix: Mix,
+        unit: float,
+        *,
+        never: tuple[str, ...] = (),
     ) -> None:
-        """`unit`: seconds of which a usual fault lasts one or two."""
+        """`unit`: seconds of which a usual fault lasts one or two; `never`: what the network does not do."""
         self._world = world
         self._network = network
         self._processes = processes
         self._random = random
         self._mix = mix
         self._unit = unit
-        self._calm = {name: share for name, share in _CALM.items() if name not in self.never()}
-        self._rough = {name: share for name, share in _ROUGH.items() if name not in self.never()}
+        self._calm = {name: share for name, share in self.calm.items() if name not in never}
+        self._rough = {name: share for name, share in ROUGH.items() if name not in never}
         self.hit: Counter[str] = Counter()
         self.ends_at = 0.0
         chosen = mix.faults or tuple(self.kinds)
@@ -80,10 +89,6 @@ class ProcessTrouble:
         return 2.5 * self._unit
 
     # To override
-
-    def never(self) -> tuple[str, ...]:
-        """What the network does not do to these processes."""
-        return ()
 
     def matters(self, process: Any) -> bool:
         """Is trouble with this one more interesting than with the others?"""

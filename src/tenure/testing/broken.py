@@ -234,7 +234,7 @@ VARIANTS = {
 }
 
 
-KINDS_WITH_VARIANTS = ("election", "queue", "schedule", "ttl", "counters", "lock")
+KINDS_WITH_VARIANTS = ("election", "queue", "schedule", "ttl", "counters", "lock", "children", "records")
 """Kinds of fleet."""
 
 
@@ -242,9 +242,11 @@ def variants_of(what: str) -> dict[str, Variant]:
     """Of one of `KINDS_WITH_VARIANTS`."""
     if what == "election":
         return VARIANTS
+    from tenure.testing.broken_children import CHILDREN_VARIANTS
     from tenure.testing.broken_counters import COUNTERS_VARIANTS
     from tenure.testing.broken_lock import LOCK_VARIANTS
     from tenure.testing.broken_queue import QUEUE_VARIANTS
+    from tenure.testing.broken_records import RECORDS_VARIANTS
     from tenure.testing.broken_schedule import SCHEDULE_VARIANTS
     from tenure.testing.broken_ttl import TTL_VARIANTS
 
@@ -254,6 +256,8 @@ def variants_of(what: str) -> dict[str, Variant]:
         "ttl": TTL_VARIANTS,
         "counters": COUNTERS_VARIANTS,
         "lock": LOCK_VARIANTS,
+        "children": CHILDREN_VARIANTS,
+        "records": RECORDS_VARIANTS,
     }
     return {variant.name: variant for variant in known[what]}
 

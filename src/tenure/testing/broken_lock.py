@@ -244,7 +244,7 @@ LOCK_VARIANTS = tuple(
         ("version-timed", "waiters time the object's version, whoever wrote it", "liveness", _version_timed),
         ("token-not-raised", "a released lock is granted under its old token", "tokens", _token_not_raised),
         ("release-always-ours", "whoever lets go hears that it was theirs to the end", "release", _release_always_ours),
-        ("nothing-taken-back", "an attempt that is cancelled keeps what it got", "liveness", _nothing_taken_back),
+        ("nothing-taken-back", "an attempt that is cancelled keeps what it got", "starved", _nothing_taken_back),
         ("body-not-cancelled", "what runs under a lock goes on after its loss", "body", _body_not_cancelled),
         ("no-time-to-wind-up", "the body is cancelled when the lock may pass on", "body", _no_time_to_wind_up),
         ("renewed-after-deadline", "a late renewal revives what was over", "for-good", _renewed_after_deadline),
