@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from . import planted  # noqa: F401
 from .checks import PLANTED, Plant, known_checks, reported_in, shown_by_variants
 
 CHECKS = list(known_checks())

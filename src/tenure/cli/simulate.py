@@ -62,6 +62,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--lock", is_flag=True, help="Contend for a lock, without a leader, and judge that.")
 @click.option("--children", is_flag=True, help="Supervise children on the fleet, and judge that as well.")
 @click.option("--records", is_flag=True, help="Write the same few records, without a leader, and judge that.")
+@click.option("--polling", is_flag=True, help="Poll by checks on the fleet, and judge that as well.")
 @click.option("--processes", type=Whole(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
@@ -78,6 +79,7 @@ def simulate(
     lock: bool,
     children: bool,
     records: bool,
+    polling: bool,
     processes: int | None,
     as_json: bool,
 ) -> int:
@@ -92,7 +94,8 @@ def simulate(
     amount is counted once. With --lock processes that elect no leader contend for a lock: never two holders, and what
     runs under a lock has ended before another gets it. With --children the leader runs supervised children: each on one
     node at most, and ended before the lease can pass on. With --records processes write the same few records: no
-    update is lost, and each caller is told what happened.
+    update is lost, and each caller is told what happened. With --polling the leader hands out checks: each is begun
+    once at most, and counted once.
 
     Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends at its first violation,
     and exits with 1 as well: that is what it is for.

@@ -9,6 +9,7 @@ import msgspec
 from tenure.simulate.children_fleet import run_children_seed
 from tenure.simulate.counters_fleet import run_counters_seed
 from tenure.simulate.lock_fleet import LockTrouble, run_lock_seed
+from tenure.simulate.polling_fleet import run_polling_seed
 from tenure.simulate.queue_fleet import run_queue_seed
 from tenure.simulate.records_fleet import RecordsTrouble, run_records_seed
 from tenure.simulate.schedule_fleet import run_schedule_seed
@@ -234,5 +235,17 @@ FLEETS = {
         faults=tuple(RecordsTrouble.kinds),
         began="calls were made",
         is_elected=False,
+    ),
+    "polling": Fleet(
+        run=run_polling_seed,
+        enough=200,
+        expected=(
+            *_ALWAYS,
+            *_OF_LEDGERS,
+            *(f"polling:{what}" for what in ("jobs", "begun", "completed", "failed", "deleted")),
+        ),
+        crash_points=("_turn", "_start_on", "change", "write_summary", "_report", "_sweep"),
+        title="Of polling",
+        promise="Each job ends in one state and is counted once; its check is begun once at most.",
     ),
 }

@@ -234,7 +234,7 @@ VARIANTS = {
 }
 
 
-KINDS_WITH_VARIANTS = ("election", "queue", "schedule", "ttl", "counters", "lock", "children", "records")
+KINDS_WITH_VARIANTS = ("election", "queue", "schedule", "ttl", "counters", "lock", "children", "records", "polling")
 """Kinds of fleet."""
 
 
@@ -245,6 +245,7 @@ def variants_of(what: str) -> dict[str, Variant]:
     from tenure.testing.broken_children import CHILDREN_VARIANTS
     from tenure.testing.broken_counters import COUNTERS_VARIANTS
     from tenure.testing.broken_lock import LOCK_VARIANTS
+    from tenure.testing.broken_polling import POLLING_VARIANTS
     from tenure.testing.broken_queue import QUEUE_VARIANTS
     from tenure.testing.broken_records import RECORDS_VARIANTS
     from tenure.testing.broken_schedule import SCHEDULE_VARIANTS
@@ -258,6 +259,7 @@ def variants_of(what: str) -> dict[str, Variant]:
         "lock": LOCK_VARIANTS,
         "children": CHILDREN_VARIANTS,
         "records": RECORDS_VARIANTS,
+        "polling": POLLING_VARIANTS,
     }
     return {variant.name: variant for variant in known[what]}
 

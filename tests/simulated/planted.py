@@ -1,0 +1,3 @@
+"""Every planted history: importing this registers them."""
+
+from . import planted_polling  # noqa: F401
