@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests wait for processes and clocks for much of their time, so there are more of these than cores.
 WORKERS ?= 4
+# Of the tests with real processes, which are larger; those that are judged by the clock run two at a time.
+WAITING ?= 3
 # 1: install the versions and hashes of requirements-ci.txt, which fit one Python on one platform (its first line says which).
 LOCKED ?=
 
@@ -14,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-servers screenshots servers model check format chaos soak load fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
+.PHONY: help venv demo test test-slow test-servers ci trials screenshots servers model variants check format chaos soak load fuzz requirements docs dist bench-queue bench-scheduler bench-counters bench-failover bench-profile clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,14 +42,34 @@ demo: venv ## Watch an election and shared work among real processes, one killed
 	$(BIN)/tenure demo
 
 test: venv ## Run the tests that need nothing installed but Python
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not servers and not slow" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --budget tests/budget.toml#test --durations=10 \
+		-m "not servers and not slow and not trials" tests
 
-test-slow: venv ## Run the tests that take minutes, and no others
-	$(BIN)/python -m pytest -m slow tests
+test-slow: venv ## Run the slow tests of each change that need no server, and no others
+	$(BIN)/python -m pytest -m "slow and not servers and not trials" tests
 
-test-servers: venv servers ## Run the tests against real object stores, those that take minutes, and the model
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(servers or slow) and not chaos" tests
-	$(BIN)/python -m pytest -m chaos tests/chaos
+test-servers: venv servers ## Run the tests against real object stores, the slow ones, and three minutes of chaos
+	$(BIN)/python -m tools.model --if-changed
+	$(BIN)/python -m pytest -n $(WAITING) --dist worksteal --budget tests/budget.toml#servers --durations=25 \
+		-m "(servers or slow) and not chaos and not trials" tests
+	$(BIN)/python -m pytest -m "chaos and not trials" tests/chaos
+
+# One after the other, also with -j: most of it waits for clocks that something else running would disturb.
+ci: venv ## Run all that must pass before a change goes in: check, test and test-servers
+	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test-servers
+
+# All of it, whatever fails in the first part.
+trials: venv servers ## Run what must pass before a release, besides ci: repetitions, scale, load, the model (an hour)
+	@failed=; \
+	$(BIN)/python -m tools.model || failed=1; \
+	$(BIN)/python -m pytest -n $(WAITING) --dist worksteal -m "trials and not chaos" tests || failed=1; \
+	$(BIN)/python -m pytest -m "trials and chaos" tests/chaos || failed=1; \
+	test -z "$$failed"
+
+variants: venv ## Search a seed for each broken variant of the simulator (ARGS="no-quarantine": only this), and write them down
+	$(BIN)/python -m tools.variants $(ARGS)
 
 model: venv servers ## Search the model of the lease exhaustively, and its broken variants (spin)
 	$(BIN)/python -m tools.model

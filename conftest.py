@@ -1,1 +1,1 @@
-pytest_plugins = ["tools.pytest_requirements"]
+pytest_plugins = ["tools.pytest_requirements", "tools.pytest_budget"]

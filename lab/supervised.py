@@ -23,6 +23,7 @@ from tenure.plugins.supervisor.candidate import CoordinatorCandidate
 from tenure.plugins.supervisor.child import Child, Command, Context
 
 _IDLE_PERIOD = 0.05
+_STALL_NS = 500_000_000
 
 
 class Service:
@@ -33,9 +34,14 @@ class Service:
 
     async def run(self, context: Context) -> None:
         self._running = True
+        last = boottime_ns()
         try:
             while True:
-                self._note(context.epoch)
+                # A process may be frozen between the check of the lease before a step of this coroutine and the line
+                # below, which is then written when it thaws. The next step is checked again, and is noted.
+                last, stalled = boottime_ns(), boottime_ns() - last > _STALL_NS
+                if not stalled:
+                    self._note(context.epoch, last)
                 await asyncio.sleep(PERIOD)
         finally:
             self._running = False
@@ -44,11 +50,11 @@ class Service:
     async def note_idleness(self) -> None:
         while True:
             if not self._running:
-                self._note(0)
+                self._note(0, boottime_ns())
             await asyncio.sleep(_IDLE_PERIOD)
 
-    def _note(self, epoch: int) -> None:
-        now, runs = boottime_ns(), int(epoch > 0)
+    def _note(self, epoch: int, now: int) -> None:
+        runs = int(epoch > 0)
         os.write(self._file, f"{now} {now} {self._process} {epoch} {runs} {runs}\n".encode())
 
 

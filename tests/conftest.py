@@ -1,5 +1,9 @@
 """One server of each kind for the whole session, whichever tiers run in it, and a fresh place on it for every test.
 
+Under pytest-xdist the controller has Ceph, Azurite and s3rver, for all workers: a start of Ceph costs both cores some
+ten seconds. Of ministack each worker has its own: it is started in a moment, it is one thread of Python that two would
+keep busy, and tests make buckets on it by fixed names.
+
 A program that is missing fails the tests that need it, with the way to install it: a test that skips itself proves
 nothing and looks like one that passed.
 """
@@ -12,6 +16,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +30,14 @@ from lab.buckets import make_bucket, make_container
 from lab.endpoint import AzureEndpoint, GcsEndpoint, S3Endpoint
 from lab.gcs import Gcs
 from lab.racy import Oddities, RacyS3
+from lab.sharing import NotServed, Serving, SharedServers, ask
+from lab.slots import slot
 
 BUCKET = "tests"
+DAY = "TENURE_TESTS_DAY"
+SHARED = pytest.StashKey[SharedServers]()
+SLOTS = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
+CLOCKED_AT_ONCE = 2
 
 _numbers = itertools.count(1)
 
@@ -37,33 +48,64 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    # Of many cases some are drawn by the day. Workers inherit it, so all draw the same, also at midnight.
+    os.environ.setdefault(DAY, datetime.now(UTC).date().isoformat())
+
+
+def pytest_report_header() -> str:
+    return f"some cases are drawn by the day: {DAY}={os.environ[DAY]} draws the same again"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker of pytest-xdist is told where it can ask the controller for servers, and where places are taken."""
+    stash = node.config.stash
+    if SHARED not in stash:
+        stash[SHARED] = SharedServers(_SERVERS)
+        stash[SLOTS] = tempfile.TemporaryDirectory(prefix="tenure-slots-", ignore_cleanup_errors=True)
+    node.workerinput["servers"] = stash[SHARED].address
+    node.workerinput["slots"] = stash[SLOTS].name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if SHARED in config.stash:
+        config.stash[SHARED].stop()
+        config.stash[SLOTS].cleanup()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tests that are judged by the clock have many processes each: at most two of them run at once."""
+    folder = getattr(item.config, "workerinput", {}).get("slots")
+    if folder is None or item.get_closest_marker("clock") is None:
+        return (yield)
+    with slot(Path(folder), CLOCKED_AT_ONCE):
+        return (yield)
 
 
 @pytest.fixture(scope="session")
 def ministack() -> Iterator[S3Endpoint]:
-    with _serving(ministack_module.Ministack, ministack_module.INSTALL) as endpoint:
+    with _explained(), _serving(ministack_module.Ministack, ministack_module.INSTALL) as endpoint:
         make_bucket(endpoint, BUCKET)
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def ceph() -> Iterator[S3Endpoint]:
-    with _serving(ceph_module.Ceph, ceph_module.INSTALL) as endpoint:
-        make_bucket(endpoint, BUCKET)
+def ceph(request: pytest.FixtureRequest) -> Iterator[S3Endpoint]:
+    with _shared(request.config, "ceph") as endpoint:
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def azurite() -> Iterator[AzureEndpoint]:
-    with _serving(azurite_module.Azurite, azurite_module.INSTALL) as endpoint:
-        make_container(endpoint, BUCKET)
+def azurite(request: pytest.FixtureRequest) -> Iterator[AzureEndpoint]:
+    with _shared(request.config, "azurite") as endpoint:
         yield endpoint
 
 
 @pytest.fixture(scope="session")
-def s3rver() -> Iterator[S3Endpoint]:
+def s3rver(request: pytest.FixtureRequest) -> Iterator[S3Endpoint]:
     """Its bucket is named "bucket"."""
-    with _serving(s3rver_module.S3rver, s3rver_module.INSTALL) as endpoint:
+    with _shared(request.config, "s3rver") as endpoint:
         yield endpoint
 
 
@@ -100,10 +142,25 @@ def url_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], st
 
 
 @contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except NotServed as problem:
+        pytest.fail(str(problem), pytrace=False)
+
+
+@contextlib.contextmanager
+def _shared(config: pytest.Config, name: str) -> Iterator[Any]:
+    with _explained(), contextlib.ExitStack() as stack:
+        address = getattr(config, "workerinput", {}).get("servers")
+        yield stack.enter_context(_SERVERS[name]()) if address is None else ask(address, name)
+
+
+@contextlib.contextmanager
 def _serving(server_class: Any, install: str) -> Iterator[Any]:
     missing = server_class.missing()
     if missing:
-        pytest.fail(f"not installed: {', '.join(missing)}; run tools/install-servers, or: {install}", pytrace=False)
+        raise NotServed(f"not installed: {', '.join(missing)}; run tools/install-servers, or: {install}")
     with _started(server_class) as endpoint:
         yield endpoint
 
@@ -117,3 +174,24 @@ def _started(server_at: Callable[[Path], Any]) -> Iterator[Any]:
             yield server.start()
         finally:
             server.stop()
+
+
+@contextlib.contextmanager
+def _ceph() -> Iterator[S3Endpoint]:
+    with _serving(ceph_module.Ceph, ceph_module.INSTALL) as endpoint:
+        make_bucket(endpoint, BUCKET)
+        yield endpoint
+
+
+@contextlib.contextmanager
+def _azurite() -> Iterator[AzureEndpoint]:
+    with _serving(azurite_module.Azurite, azurite_module.INSTALL) as endpoint:
+        make_container(endpoint, BUCKET)
+        yield endpoint
+
+
+_SERVERS: dict[str, Serving] = {
+    "ceph": _ceph,
+    "azurite": _azurite,
+    "s3rver": lambda: _serving(s3rver_module.S3rver, s3rver_module.INSTALL),
+}

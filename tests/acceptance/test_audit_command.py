@@ -252,6 +252,7 @@ def check_planted(url: str, objects: Objects, here: Here) -> None:
 
 
 @pytest.mark.req("EL-18", "OP-1")
+@pytest.mark.slow
 def test_each_kind_of_damage_is_named(tmp_path: Path, here: Here) -> None:
     check_planted(tmp_path.as_uri(), Files(tmp_path), here)
 

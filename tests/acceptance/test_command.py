@@ -109,6 +109,7 @@ def test_a_reader_that_leaves_is_not_told_that_nobody_leads(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_named_and_what_was_done_is_said(unbuffered: str, tmp_path: Path) -> None:
     url = tmp_path.as_uri()
 
@@ -158,6 +159,7 @@ def test_a_simulation_is_of_one_kind(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == "tenure: --queue and --ttl: give one of them\n"
 
 
+@pytest.mark.slow
 def test_a_simulation_does_not_warn_of_the_trouble_that_it_makes() -> None:
     ran = tenure("simulate", "--seeds", "8", "--minutes", "5", "--processes", "2")
     assert (ran.code, ran.err) == (0, "")

@@ -138,6 +138,7 @@ def test_counters_in_another_time_zone_and_under_another_name(url_of: UrlOf, hom
         assert "there are counters of 'traffic'" in refused.err
 
 
+@pytest.mark.slow
 def test_a_live_ranking_on_a_terminal_and_lines_elsewhere(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     with leading(url) as (_, counters):

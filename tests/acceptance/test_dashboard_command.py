@@ -292,6 +292,7 @@ class TestPage:
                 exec(compile(block.text.replace("s3://bucket/app", tmp_path.as_uri()), block.place, "exec"), names)
                 assert names["app"].routes[0].app is names["dashboard"]
 
+    @pytest.mark.slow
     def test_the_commands(self, tmp_path: Path) -> None:
         (tmp_path / "dashboard.token").write_text(f"{TOKEN}\n")
         for block in self.PAGE:

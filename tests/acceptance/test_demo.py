@@ -87,7 +87,7 @@ def test_the_story_for_scripts_on_a_directory_of_the_users(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 def test_the_story_on_a_bucket(url_of: Callable[[str], str]) -> None:
     url = url_of("ministack")
     secret = parse_url(url).options["secret_access_key"]
@@ -203,9 +203,9 @@ def _with_a_frozen_leader(home: Path, *options: str) -> tuple[subprocess.Popen[b
     ("number", "options"),
     [
         (signal.SIGINT, ()),
-        (signal.SIGTERM, ()),
-        (signal.SIGHUP, ()),
-        (signal.SIGTERM, ("--dashboard",)),
+        pytest.param(signal.SIGTERM, (), marks=pytest.mark.trials),
+        pytest.param(signal.SIGHUP, (), marks=pytest.mark.trials),
+        pytest.param(signal.SIGTERM, ("--dashboard",), marks=pytest.mark.trials),
     ],
 )
 def test_a_demo_that_is_stopped_ends_the_frozen_too(
@@ -230,7 +230,7 @@ def test_a_demo_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), pytest.param(120, 40, marks=pytest.mark.trials)])
 def test_the_story_on_a_terminal(tmp_path: Path, columns: int, rows: int) -> None:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

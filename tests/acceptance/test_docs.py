@@ -348,6 +348,7 @@ async def test_bodies_that_do_not_fit_the_code(tmp_path: Path) -> None:
     assert (failed.attempts, failed.reason, failed.history[-1]["error"]) == (2, "failed 2 times", "KeyError: 'order'")
 
 
+@pytest.mark.slow
 async def test_ttl(tmp_path: Path) -> None:
     told: list[tuple[object, ...]] = []
     removed: list[tuple[str, int]] = []
@@ -384,6 +385,7 @@ async def test_ttl(tmp_path: Path) -> None:
     assert len([words for words in told if words[0] == "until"]) == 1
 
 
+@pytest.mark.slow
 def test_the_first_ttl(tmp_path: Path) -> None:
     program = Page("ttl.md", "", begin=1).before[0].replace("file:///tmp/first-ttl", tmp_path.as_uri())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)

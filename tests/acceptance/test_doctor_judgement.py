@@ -116,6 +116,7 @@ async def test_a_store_that_falls_silent_leaves_the_question_open(ministack: S3E
     assert report.reasons
 
 
+@pytest.mark.slow
 async def test_a_store_in_trouble_is_not_judged(ministack: S3Endpoint) -> None:
     make_bucket(ministack, "bucket")
     proxy = FaultProxy(ministack.url)

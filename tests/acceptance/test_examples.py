@@ -301,6 +301,7 @@ def test_sessions_expire_that_nobody_uses(copies: Copies, tmp_path: Path) -> Non
 
 
 @pytest.mark.req("EC-1", "EC-2")
+@pytest.mark.slow
 def test_views_are_counted_once_whoever_dies(copies: Copies, tmp_path: Path) -> None:
     url = (tmp_path / "bucket").as_uri()
     first, second = [copies.start("counted_pages.py", url, "--seconds", "60") for _ in range(2)]

@@ -24,6 +24,7 @@ async def leave_tombstones(url: str) -> None:
         await notes.delete("1")
 
 
+@pytest.mark.slow
 async def test_on_a_bucket_it_wants_to_be_told_that_nobody_writes(url_of: Callable[[str], str]) -> None:
     url = url_of("ministack")
     await leave_tombstones(url)

@@ -52,6 +52,7 @@ async def test_leadership_is_transferred_to_the_worker_that_was_named(tmp_path: 
 
 
 @pytest.mark.req("EL-17", "EL-5")
+@pytest.mark.slow
 async def test_inside_the_minimum_only_a_forced_request_is_followed(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     async with fleet(url, "ada", "ben", min_epoch_duration=60) as coordinators:
@@ -106,6 +107,7 @@ async def test_a_leader_that_is_dead_cannot_be_asked(tmp_path: Path) -> None:
     assert "is waiting for the leader already" in again.err
 
 
+@pytest.mark.slow
 async def test_a_worker_that_is_alone_leads_again(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     async with fleet(url, "ada", min_epoch_duration=0) as coordinators:
@@ -115,6 +117,7 @@ async def test_a_worker_that_is_alone_leads_again(tmp_path: Path) -> None:
         assert "ada stepped down, nobody else stood, and it leads again: epoch 2" in run.out
 
 
+@pytest.mark.slow
 async def test_a_leader_that_leaves_without_a_successor_is_not_a_handover(tmp_path: Path) -> None:
     """It is gone as soon as it has been asked, and nobody else stands."""
     url = tmp_path.as_uri()

@@ -225,6 +225,7 @@ def until_stats(home: Path, url: str, queue: str, **wanted: object) -> dict[str,
 
 @pytest.mark.req("OP-1", "SQ-1")
 @pytest.mark.parametrize("kind", STORES)
+@pytest.mark.slow
 def test_what_was_put_is_handled_and_counted(kind: str, url_of: UrlOf, home: Path) -> None:
     url = url_of(kind)
     ids = ok(process(home, "queue", "put", url, "mail", '{"to": "ada"}', "--header", "trace=7")).out.split()
@@ -361,6 +362,7 @@ def test_stats_are_watched(url_of: UrlOf, home: Path) -> None:
 
 @pytest.mark.req("SQ-3")
 @pytest.mark.parametrize("kind", STORES)
+@pytest.mark.slow
 def test_what_fails_is_explained_and_can_be_brought_back(kind: str, url_of: UrlOf, home: Path) -> None:
     url = url_of(kind)
     message = ok(tenure(home, "queue", "put", url, "mail", '{"to": "ada"}', "--max-attempts", "2")).out.strip()
@@ -471,6 +473,7 @@ def test_a_queue_that_is_not_there_is_not_made_by_looking(words: str, home: Path
 
 @pytest.mark.req("SQ-3")
 @pytest.mark.parametrize("handler", ["handlers:slow", "handlers:slow_coroutine"])
+@pytest.mark.slow
 def test_what_runs_is_finished_and_the_rest_given_back(handler: str, url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     ids = ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="2\n0\n0\n")).out.split()
@@ -540,6 +543,7 @@ def test_no_signal_is_blamed_for_what_the_handler_did(url_of: UrlOf, home: Path)
 
 
 @pytest.mark.req("SQ-1")
+@pytest.mark.slow
 def test_two_work_and_one_takes_over(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     # What is handed to the dead one before anybody knows comes back after this.

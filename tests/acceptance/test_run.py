@@ -222,6 +222,7 @@ def test_its_input_is_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("OP-2")
+@pytest.mark.slow
 def test_one_runs_and_another_takes_over_when_it_is_killed(start: Start) -> None:
     leader = start(*sh(WAITS))
     leader.until_up()
@@ -428,6 +429,7 @@ def test_one_that_ends_well_is_started_again_if_it_always_is(start: Start) -> No
     session.until_up(2)
 
 
+@pytest.mark.slow
 def test_being_told_to_end_between_two_starts_ends_it(start: Start) -> None:
     session = start("--restart", "always", "--max-restarts", "1000", *sh("exit 1"))
     session.until_event("exited", 4)
@@ -485,6 +487,7 @@ def test_a_machine_that_is_not_well_does_not_lead(start: Start, tmp_path: Path) 
     first.until_event("lost")
 
 
+@pytest.mark.slow
 def test_a_health_command_that_hangs_counts_as_failed_and_is_ended(start: Start, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     health = ("--health-cmd", f"sleep 60 & echo $! >> {pids}; wait", "--health-timeout", "300ms")

@@ -82,6 +82,7 @@ async def test_url_and_namespace_may_come_from_the_environment(tmp_path: Path) -
         assert (await command("status", url)).code == 1
 
 
+@pytest.mark.slow
 async def test_a_leader_that_is_dead_does_not_lead(tmp_path: Path) -> None:
     """The lease names its holder for ever; only by watching it can be told that nobody renews it."""
     url = tmp_path.as_uri()

@@ -93,6 +93,7 @@ def watching(*arguments: str) -> Iterator[Watch]:
 
 
 @pytest.mark.req("OP-1")
+@pytest.mark.slow
 async def test_what_happens_in_a_fleet_is_told_as_it_happens(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     async with fleet(url, "ada", "ben", min_epoch_duration=0) as coordinators:
@@ -115,6 +116,7 @@ async def test_what_happens_in_a_fleet_is_told_as_it_happens(tmp_path: Path) -> 
             assert next(each["epoch"] for each in watch.changes() if each["kind"] == "elected") == 2
 
 
+@pytest.mark.slow
 async def test_a_leader_that_dies_and_damage_are_told(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     await plant(url, encode(DEAD), workers=("ada",))

@@ -71,6 +71,7 @@ async def test_a_lease_that_cannot_be_read_leaves_it_open(tmp_path: Path) -> Non
     assert run.json()["problem"]
 
 
+@pytest.mark.slow
 async def test_an_election_without_members_says_so(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     async with fleet(url, "ada", membership=False) as coordinators:

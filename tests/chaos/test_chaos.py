@@ -1,7 +1,7 @@
 """Three minutes of `make chaos`, and processes that misbehave, which must not pass it.
 
-Recoveries are judged by the clock, so these have the machine to themselves: `make test-servers` runs them last, one
-after the other.
+Recoveries are judged by the clock, so these have the machine to themselves: `make test-servers` and `make trials` run
+theirs last, one after the other.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def test_nothing_that_is_promised_breaks(tmp_path: Path) -> None:
     assert figures["expiry"]["found_gone"] > 100
 
 
+@pytest.mark.trials
 def test_processes_that_misbehave_are_found(tmp_path: Path) -> None:
     """Each in every way at once. Leaders that believe on are found out when they freeze, as three do."""
     broken = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.servers, pytest.mark.chaos]
+pytestmark = [pytest.mark.servers, pytest.mark.chaos, pytest.mark.trials]
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--coordinators", "40", "--processes", "2", "--handlers", "4", "--saturation", "12")
 

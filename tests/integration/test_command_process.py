@@ -421,6 +421,7 @@ async def test_without_its_watchdog_a_command_is_killed_with_its_daemons(which: 
 
 @pytest.mark.req("CP-7")
 @pytest.mark.parametrize("which", ["behind", "watchdog", "both"])
+@pytest.mark.slow
 async def test_a_watchdog_that_is_stopped_ends_its_command_in_time_all_the_same(which: str, tmp_path: Path) -> None:
     with nothing_left():
         lease = Until(3.0)

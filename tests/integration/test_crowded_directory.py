@@ -17,6 +17,7 @@ import pytest
 from tenure.coordinator.layout import folder_of
 from tenure.store.directory.layout import file_of
 
+pytestmark = pytest.mark.trials
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120
 """For any one command, on a machine that has much else to do: alone it is a few."""

@@ -1,4 +1,4 @@
-"""A process that writes to a directory is killed 200 times, each time at another instant of its work."""
+"""A process that writes to a directory is killed again and again, each time at another instant of its work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tenure.store import Applied, Store, Stored, open_store
 from tenure.store.directory.layout import LOCKS, TEMPORARY
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 200
 LONGEST_LIFE = 0.08
 
 
@@ -97,25 +96,26 @@ async def doomed(tmp_path: Path) -> AsyncIterator[Doomed]:
         await process.wait()
 
 
+@pytest.mark.parametrize("kills", [50, pytest.param(200, marks=pytest.mark.trials)])
 @pytest.mark.slow
-async def test_two_hundred_kills_tear_lose_and_block_nothing(doomed: Doomed, tmp_path: Path) -> None:
-    root, dice = tmp_path / "store", Random(200)
+async def test_kills_tear_lose_and_block_nothing(kills: int, doomed: Doomed, tmp_path: Path) -> None:
+    root, dice = tmp_path / "store", Random(kills)
     about: Counter[str] = Counter()
     left_behind = 0
     started = time.monotonic()
     async with open_store(root.as_uri()) as store:  # opened once: it neither sweeps nor waits, only reads
-        for seed in range(1, KILLS + 1):
+        for seed in range(1, kills + 1):
             about[await doomed.live_and_die(seed, dice.uniform(0, LONGEST_LIFE))] += 1
             left_behind += any((root / TEMPORARY).iterdir())
             await doomed.judge(store)
     elapsed = time.monotonic() - started
     print(
-        f"\n{KILLS} kills in {elapsed:.1f} s, {doomed.acknowledged} acknowledged writes, {left_behind} kills left "
+        f"\n{kills} kills in {elapsed:.1f} s, {doomed.acknowledged} acknowledged writes, {left_behind} kills left "
         f"temporary files behind; killed while about: {dict(about.most_common(8))}"
     )
-    assert doomed.acknowledged >= KILLS, "the writers hardly wrote"
-    assert left_behind >= 10, "hardly a kill came in the middle of a write"
-    assert KILLS - about["nothing"] >= KILLS // 4, "hardly a kill came in the middle of a write"
+    assert doomed.acknowledged >= kills, "the writers hardly wrote"
+    assert left_behind >= kills // 20, "hardly a kill came in the middle of a write"
+    assert kills - about["nothing"] >= kills // 4, "hardly a kill came in the middle of a write"
 
     assert [path.name for path in (root / LOCKS).iterdir() if not path.name.endswith(".0")] == [], (
         "a lock was stuck: somebody had to pass it by"

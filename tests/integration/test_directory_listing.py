@@ -67,7 +67,7 @@ def test_twenty_thousand_keys(root: Path) -> None:
     _check(root, 2, 10_000)
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 @pytest.mark.parametrize(("folders", "each"), [(1, 1_000_000), (1_000, 1_000)], ids=["one-folder", "many-folders"])
 def test_a_million_keys(folders: int, each: int, root: Path) -> None:
     _check(root, folders, each)

@@ -27,6 +27,7 @@ from lab.process import free_port, spawn, stop, wait_for_http
 from tenure import RequestRefused, blocking
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.clock
 HOSTS = ("thread", "script", "uvloop", "cell", "async-cell")
 PATIENCE = 40.0
 WORKERS = 4
@@ -134,7 +135,7 @@ def written_by(database: blocking.Database) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preload", [False, True], ids=["", "preload"])
+@pytest.mark.parametrize("preload", [pytest.param(False, marks=pytest.mark.trials), True], ids=["", "preload"])
 def test_gunicorn(preload: bool, tmp_path: Path) -> None:
     """One of four workers leads. It is killed: another leads, and the worker that gunicorn starts instead joins."""
     folder = tmp_path / "notes"

@@ -314,6 +314,7 @@ class TestTheProcess:
 
 
 class TestAStalledLoop:
+    @pytest.mark.slow
     async def test_costs_nothing_and_is_reported(self, url_of: Callable[[str], str]) -> None:
         """A handler that blocks the user's loop for two leases, while a rival waits for the lease to lapse."""
         url = url_of("memory")

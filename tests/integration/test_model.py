@@ -1,11 +1,12 @@
-"""The model of the lease holds, its broken variants do not, and its search is one: see tools/model.py.
+"""What counts as a search of the model of the lease, and when it is searched: see tools/model.py.
 
-No requirement is marked here: the model shows that the rules are right, not that the code follows them.
+`make model` searches it, and so do `make test-servers`, if it was changed, and `make trials`. No requirement is marked
+here: the model shows that the rules are right, not that the code follows them.
 """
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import pytest
 
@@ -33,27 +34,6 @@ pan: wrote lease.pml.trail
 State-vector 132 byte, depth reached 821, errors: 1
     12263 states, stored
 """
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Result]:
-    """Of all configurations, searched on all cores: one test after the other would leave all but one idle."""
-    absent = model.missing()
-    if absent:
-        reason = f"not installed: {', '.join(absent)}; run tools/install-servers, or: {model.INSTALL}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    return {result.configuration.name: result for result in model.search_all(CONFIGURATIONS)}
-
-
-@pytest.mark.servers
-@pytest.mark.slow
-@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda configuration: configuration.name)
-def test_the_search_finds_what_it_should(configuration: Configuration, results: dict[str, Result]) -> None:
-    result = results[configuration.name]
-    print(result.line())
-    assert result.as_expected, result.line()
 
 
 def test_names_are_unique() -> None:
@@ -114,3 +94,46 @@ def test_a_model_that_cannot_be_translated_is_not_as_expected(
     assert model.missing() == ["spin", "cc"]
     assert not model.search(BROKEN).as_expected
     assert model.main([]) == 1
+
+
+class TestSearchedBefore:
+    """`--if-changed`, with a model that stands for the real one."""
+
+    @pytest.fixture(autouse=True)
+    def wrong(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+        """Names of configurations that are found otherwise than expected."""
+        wrong: set[str] = set()
+
+        def search(configuration: Configuration) -> Result:
+            return Result(configuration, configuration.name not in wrong, "searched")
+
+        (tmp_path / "lease.pml").write_text("a model")
+        monkeypatch.setattr(model, "MODEL", tmp_path / "lease.pml")
+        monkeypatch.setattr(model, "SEARCHED", tmp_path / "searched.txt")
+        monkeypatch.setattr(model, "missing", list)
+        monkeypatch.setattr(model, "search", search)
+        return wrong
+
+    def searches(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, int]:
+        """The exit code, and how many configurations were searched."""
+        code = model.main(arguments)
+        return code, capsys.readouterr().out.count(" searched: ")
+
+    def test_an_unchanged_model_is_not_searched_again(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.searches(capsys, "--if-changed") == (0, len(CONFIGURATIONS))
+        assert self.searches(capsys, "--if-changed") == (0, 0)
+        assert self.searches(capsys) == (0, len(CONFIGURATIONS))
+
+    def test_a_changed_model_is_searched(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.searches(capsys)
+        model.MODEL.write_text("another model")
+        assert self.searches(capsys, "--if-changed") == (0, len(CONFIGURATIONS))
+
+    def test_a_search_that_fails_or_is_not_complete_is_not_recorded(
+        self, capsys: pytest.CaptureFixture[str], wrong: set[str]
+    ) -> None:
+        assert self.searches(capsys, CONFIGURATIONS[0].name) == (0, 1)
+        assert not model.is_searched()
+        wrong.add(CONFIGURATIONS[-1].name)
+        assert self.searches(capsys, "--if-changed") == (1, len(CONFIGURATIONS))
+        assert not model.is_searched()

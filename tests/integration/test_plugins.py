@@ -145,7 +145,7 @@ async def test_a_hook_that_blocks_its_loop_for_two_leases_costs_nothing(url: str
     await block(url, 6.0)
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 @pytest.mark.req("CP-2")
 async def test_a_hook_that_blocks_its_loop_for_half_a_minute_costs_nothing(url: str) -> None:
     await block(url, 30.0)

@@ -25,9 +25,9 @@ from lab.background import BackgroundServer
 from lab.process import spawn
 from tenure import Database
 from tenure.plugins.poll import Failure, Job, JobState, Summary, read_jobs, read_results
+from tests.trials import STORES
 
-pytestmark = [pytest.mark.slow, pytest.mark.req("SV-4")]
-STORES = pytest.mark.parametrize("kind", ["directory", "ministack"])
+pytestmark = [pytest.mark.slow, pytest.mark.clock, pytest.mark.req("SV-4")]
 PATIENCE = 60.0
 
 

@@ -18,15 +18,15 @@ import pytest
 from lab.queue_cluster import Member, QueueCluster, redelivery_bound
 from lab.queue_worker import SETTINGS, config
 from tenure.plugins.queue import QueueSettings
+from tests.trials import sized
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.clock
 REPORT = ROOT / ".reports" / "queue.json"
 CALM = 2.0
 """Seconds from the first entry of a leader to the next kill."""
-STORES = pytest.mark.parametrize("kind", ["directory", "ministack"])
-
-ROUNDS, LONG = 12, 5000
-"""Of a producer with long calls: some fifty writes each."""
+LONG = 5000
+"""Messages in a long call of a producer: some fifty writes."""
 
 
 def record(what: str, kind: str, verdict: dict[str, Any], **figures: Any) -> None:
@@ -86,16 +86,16 @@ async def test_the_leader_of_two_is_killed(url_of: Callable[[str], str], tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.req("SQ-1", "SQ-2", "EF-9")
-@STORES
-async def test_twenty_thousand_messages_and_kills_at_random(
-    kind: str, url_of: Callable[[str], str], tmp_path: Path
+@sized("each, rate, least", (2_000, 60, 1), (10_000, 125, 5))
+async def test_messages_while_workers_and_leaders_are_killed_at_random(
+    kind: str, each: int, rate: int, least: int, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
     dice = Random(11)
     async with QueueCluster(url_of(kind), tmp_path / "files") as cluster:
         for name in "abcd":
             cluster.start(name)
         await cluster.next_leader(0, within=60)
-        producers = [cluster.produce(name, 10_000, "--call", "25", "--rate", "125") for name in ("p", "q")]
+        producers = [cluster.produce(name, each, "--call", "25", "--rate", str(rate)) for name in ("p", "q")]
         leaders = workers = 0
         failovers = []
         while any(producer.process.poll() is None for producer in producers):
@@ -114,11 +114,11 @@ async def test_twenty_thousand_messages_and_kills_at_random(
                 workers += 1
             await asyncio.sleep(CALM)
         assert [producer.process.returncode for producer in producers] == [0, 0]
-        await cluster.until_handled(20_000, within=180)
+        await cluster.until_handled(2 * each, within=180)
         verdict = await judged(cluster)
-        assert (verdict["accepted"], verdict["handled"]) == (20_000, 20_000)
-        assert leaders >= 5
-        assert workers >= 5
+        assert (verdict["accepted"], verdict["handled"]) == (2 * each, 2 * each)
+        assert leaders >= least
+        assert workers >= least
         record("kills at random", kind, verdict, leaders=leaders, workers=workers, failovers=sorted(failovers))
 
 
@@ -146,9 +146,9 @@ async def hold_some(cluster: QueueCluster, victim: Member, number: int) -> int:
 @pytest.mark.slow
 @pytest.mark.req("SQ-1", "SQ-3")
 @pytest.mark.parametrize("who", ["worker", "leader"])
-@STORES
+@sized("rounds", (1,), (5,))
 async def test_a_consumer_killed_in_mid_message(
-    kind: str, who: str, url_of: Callable[[str], str], tmp_path: Path
+    kind: str, rounds: int, who: str, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
     """What it had is handled again within the visibility timeout and the bound."""
     bound = redelivery_bound(QueueSettings(**SETTINGS), config(), leader_died=who == "leader")
@@ -157,7 +157,7 @@ async def test_a_consumer_killed_in_mid_message(
             cluster.start(name)
         await cluster.next_leader(0, within=60)
         sent = 0
-        for number in range(1, 6):
+        for number in range(1, rounds + 1):
             epoch, leader = cluster.epoch, cluster.leader()
             assert leader is not None
             await cluster.until(lambda: all(each.said("joined") for each in cluster.workers), 60, "all have joined")
@@ -171,7 +171,7 @@ async def test_a_consumer_killed_in_mid_message(
             if who == "leader":
                 await cluster.next_leader(epoch, within=60)
         verdict = await judged(cluster, "--within", str(bound))
-        assert verdict["kills"] == 5
+        assert verdict["kills"] == rounds
         assert verdict["redelivery"]["longest"] > SETTINGS["visibility_timeout"] / 2, "something was cut short"
         record(f"a {who} killed in mid-message", kind, verdict, bound=round(bound, 2))
 
@@ -190,15 +190,15 @@ async def all_known(cluster: QueueCluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.req("SQ-1", "SQ-3", "EF-9")
-@STORES
+@sized("messages", (3_500,), (6_000,))
 async def test_a_leader_stopped_for_longer_than_its_lease(
-    kind: str, url_of: Callable[[str], str], tmp_path: Path
+    kind: str, messages: int, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
     async with QueueCluster(url_of(kind), tmp_path / "files", ("--hold", "0.15")) as cluster:
         for name in "abc":
             cluster.start(name)
         await cluster.next_leader(0, within=60)
-        cluster.produce("p", 6000, "--call", "20", "--rate", "100")
+        cluster.produce("p", messages, "--call", "20", "--rate", "100")
         for seconds in (5.0, 12.0):
             await asyncio.sleep(CALM)
             epoch, leader = cluster.epoch, cluster.leader()
@@ -214,7 +214,7 @@ async def test_a_leader_stopped_for_longer_than_its_lease(
                 60,
                 f"{leader.name} goes on as a worker",
             )
-        await cluster.until_handled(6000, within=180)
+        await cluster.until_handled(messages, within=180)
         verdict = await judged(cluster)
         assert verdict["kills"] == 0
         assert verdict["explained"]["stopped"] > 0, "the second time it held some for too long"
@@ -224,9 +224,9 @@ async def test_a_leader_stopped_for_longer_than_its_lease(
 
 @pytest.mark.slow
 @pytest.mark.req("SQ-1")
-@STORES
+@sized("rounds", (3,), (12,))
 async def test_a_producer_killed_in_the_middle_of_a_long_call(
-    kind: str, url_of: Callable[[str], str], tmp_path: Path
+    kind: str, rounds: int, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
     """What it was told is durable is handled, once; of the rest, nothing is handled twice."""
     dice = Random(5)
@@ -234,7 +234,7 @@ async def test_a_producer_killed_in_the_middle_of_a_long_call(
         for name in "ab":
             cluster.start(name)
         await cluster.next_leader(0, within=60)
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, rounds + 1):
             producer = cluster.produce("p", number * LONG, "--call", str(LONG), "--small-writes")
 
             def sends(number: int = number) -> bool:
@@ -259,7 +259,7 @@ async def test_a_producer_killed_in_the_middle_of_a_long_call(
                 cluster.kill(producer)
         await cluster.until_handled(LONG, within=240)
         verdict = await judged(cluster)
-        assert verdict["accepted"] + verdict["not_accepted"] == ROUNDS * LONG
+        assert verdict["accepted"] + verdict["not_accepted"] == rounds * LONG
         assert verdict["handlings"] > verdict["accepted"], "some were killed in the middle of a call"
         assert verdict["duplicates"] == 0
         record(
@@ -269,13 +269,13 @@ async def test_a_producer_killed_in_the_middle_of_a_long_call(
 
 @pytest.mark.slow
 @pytest.mark.req("SQ-1")
-@STORES
+@sized("messages, rounds", (2_000, 1), (6_000, 3))
 async def test_the_whole_fleet_is_killed_and_started_again(
-    kind: str, url_of: Callable[[str], str], tmp_path: Path
+    kind: str, messages: int, rounds: int, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
     async with QueueCluster(url_of(kind), tmp_path / "files") as cluster:
-        cluster.produce("p", 6000, "--call", "20", "--rate", "150")
-        for _ in range(3):
+        cluster.produce("p", messages, "--call", "20", "--rate", "150")
+        for _ in range(rounds):
             for name in "abcd":
                 cluster.start(name)
             await cluster.next_leader(cluster.epoch, within=90)
@@ -285,26 +285,26 @@ async def test_the_whole_fleet_is_killed_and_started_again(
             await asyncio.sleep(1.0)
         for name in "wxyz":
             cluster.start(name)
-        await cluster.until_handled(6000, within=240)
+        await cluster.until_handled(messages, within=240)
         verdict = await judged(cluster)
-        assert (verdict["accepted"], verdict["handled"], verdict["kills"]) == (6000, 6000, 12)
+        assert (verdict["accepted"], verdict["handled"], verdict["kills"]) == (messages, messages, 4 * rounds)
         record("the whole fleet killed", kind, verdict)
 
 
 @pytest.mark.slow
 @pytest.mark.req("SQ-3")
-@STORES
+@sized("messages, turns", (2_400, 4), (6_000, 8))
 async def test_workers_that_are_asked_to_end_leave_no_duplicate(
-    kind: str, url_of: Callable[[str], str], tmp_path: Path
+    kind: str, messages: int, turns: int, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Each is replaced in turn, leaders as well, under load: what it holds is finished or given back."""
     async with QueueCluster(url_of(kind), tmp_path / "files", ("--hold", "0.05")) as cluster:
         for name in "abcd":
             cluster.start(name)
         await cluster.next_leader(0, within=60)
-        cluster.produce("p", 6000, "--call", "20", "--rate", "200")
+        cluster.produce("p", messages, "--call", "20", "--rate", "200")
         took = []
-        for turn in range(8):
+        for turn in range(turns):
             await asyncio.sleep(1.0)
             member = cluster.leader() if turn % 2 else cluster.workers[0]
             assert member is not None
@@ -313,7 +313,7 @@ async def test_workers_that_are_asked_to_end_leave_no_duplicate(
             took.append(round(time.monotonic() - began, 2))
             cluster.start(f"{member.name[0]}{turn}")
             await cluster.until(lambda: cluster.leader() is not None, 60, "somebody leads")
-        await cluster.until_handled(6000, within=180)
+        await cluster.until_handled(messages, within=180)
         verdict = await judged(cluster)
         assert (verdict["duplicates"], verdict["kills"]) == (0, 0)
         record("asked to end", kind, verdict, took=took)

@@ -28,7 +28,7 @@ LATENCY = 0.01
 WARM_UP_BEATS = 6
 """Registrations, the first list of members, and the first ranking are over by then."""
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.clock]
 
 
 class Counted(CoordinatorPlugin):
@@ -141,6 +141,7 @@ async def test_requests_do_not_depend_on_the_number_of_plugins(
         assert max(totals) - min(totals) <= requests, f"{role} with 1, 4, 10 plugins: {totals}"
 
 
+@pytest.mark.trials
 @pytest.mark.req("EL-19")
 async def test_election_only_costs_a_follower_one_get_per_watch(
     ministack: S3Endpoint, url_of: Callable[[str], str]
@@ -154,6 +155,7 @@ async def test_election_only_costs_a_follower_one_get_per_watch(
 
 
 @pytest.mark.req("OP-4")
+@pytest.mark.trials
 @pytest.mark.parametrize("membership", [True, False])
 async def test_a_plan_tells_what_the_server_counts(
     ministack: S3Endpoint, url_of: Callable[[str], str], membership: bool

@@ -60,8 +60,8 @@ async def run(tasks: list[Task]) -> list[Tally]:
     [
         ("directory", 200),
         pytest.param("ministack", 200, marks=pytest.mark.slow),
-        pytest.param("directory", 2000, marks=pytest.mark.slow),
-        pytest.param("ministack", 2000, marks=pytest.mark.slow),
+        pytest.param("directory", 2000, marks=pytest.mark.trials),
+        pytest.param("ministack", 2000, marks=pytest.mark.trials),
     ],
 )
 async def test_no_update_by_version_is_lost(kind: str, updates: int, url_of: Callable[[str], str]) -> None:
@@ -106,8 +106,8 @@ async def churn(kind: str, share: int, url_of: Callable[[str], str], **changes: 
     [
         ("directory", 40),
         pytest.param("ministack", 30, marks=pytest.mark.slow),
-        pytest.param("directory", 400, marks=pytest.mark.slow),
-        pytest.param("ministack", 400, marks=pytest.mark.slow),
+        pytest.param("directory", 400, marks=pytest.mark.trials),
+        pytest.param("ministack", 400, marks=pytest.mark.trials),
     ],
 )
 async def test_no_insert_disappears_by_a_delete_that_lands_late(
@@ -119,7 +119,8 @@ async def test_no_insert_disappears_by_a_delete_that_lands_late(
     assert (late > 10) == (kind == "directory")
 
 
-@pytest.mark.parametrize("kind", ["directory", pytest.param("ministack", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["directory", pytest.param("ministack", marks=pytest.mark.trials)])
+@pytest.mark.slow
 async def test_with_plain_deletes_inserts_do_disappear(kind: str, url_of: Callable[[str], str]) -> None:
     """The broken variant: the test above can fail."""
     left, there, late = await churn(kind, 40, url_of, blind_deletes=True)

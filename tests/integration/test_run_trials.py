@@ -1,7 +1,8 @@
 """`tenure run` between real processes on ministack: whatever is frozen or killed, two programs never overlap.
 
-Lease 3 s. The programs note a hundred times a second that they run, and are judged from that alone. What was measured
-is printed (`pytest -s`).
+Lease 3 s. Every harm and every program is tried for each change, and each harm with each program before a release. The
+programs note a hundred times a second that they run, and are judged from that alone. What was measured is printed
+(`pytest -s`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from typing import Any
 
 import pytest
 
 from lab.run_cluster import Life, RunCluster, boottime_ns, lives, overlaps
 
 CLUSTERS = 5
-TRIALS = 20
+OFTEN = 4
+"""Trials of each cluster, before a release, of what happens most."""
 NODES = 3
 LEASE = 3.0
 FROZEN = 4.5
@@ -28,7 +31,7 @@ FROZEN = 4.5
 
 Harm = Callable[[RunCluster, Life], Awaitable[None]]
 
-pytestmark = [pytest.mark.slow, pytest.mark.servers]
+pytestmark = [pytest.mark.slow, pytest.mark.servers, pytest.mark.clock]
 
 
 async def freeze(cluster: RunCluster, leader: Life) -> None:
@@ -76,6 +79,47 @@ HARMS: tuple[Harm, ...] = (
 PROGRAMS = {"plain": (), "stubborn": ("--stubborn",), "daemon": ("--daemon",), "bare-daemon": ("--daemon", "--bare")}
 
 
+PAIRS: tuple[tuple[Harm, str], ...] = (
+    (freeze, "plain"),
+    (freeze, "stubborn"),
+    (kill, "plain"),
+    (kill, "bare-daemon"),
+    (kill_watchdog, "stubborn"),
+    (kill_watchdog, "daemon"),
+    (kill_behind, "bare-daemon"),
+    (freeze_and_kill_watchdog, "stubborn"),
+    (kill_with_watchdog, "daemon"),
+    (freeze_both, "bare-daemon"),
+)
+"""Tried for each change, once by each cluster."""
+
+
+def is_frequent(harm: Harm, program: str) -> bool:
+    return harm in (freeze, kill, kill_watchdog) and program in ("plain", "daemon")
+
+
+def cases() -> list[Any]:
+    """Harm, program, and trials of each cluster."""
+    before_a_release = [
+        pytest.param(harm, program, OFTEN if is_frequent(harm, program) else 1, marks=pytest.mark.trials)
+        for harm in HARMS
+        for program in PROGRAMS
+        if is_frequent(harm, program) or (harm, program) not in PAIRS
+    ]
+    return [(harm, program, 1) for harm, program in PAIRS] + before_a_release
+
+
+def named(value: object) -> str:
+    return value.__name__.replace("_", "-") if callable(value) else str(value)
+
+
+def test_every_harm_and_every_program_are_tried_for_each_change() -> None:
+    assert {harm for harm, _ in PAIRS} == set(HARMS)
+    assert {program for _, program in PAIRS} == set(PROGRAMS)
+    tried = {tuple(getattr(case, "values", case))[:2] for case in cases()}
+    assert tried == {(harm, program) for harm in HARMS for program in PROGRAMS}
+
+
 async def trial(cluster: RunCluster, harm: Harm, dice: Random) -> float:
     """Seconds from the harm to the next program."""
     leader = await cluster.running()
@@ -110,14 +154,10 @@ async def trials(url: str, folder: Path, harm: Harm, program: tuple[str, ...], s
 
 
 @pytest.mark.req("OP-2")
-@pytest.mark.parametrize("program", list(PROGRAMS))
-@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__.replace("_", "-"))
+@pytest.mark.parametrize(("harm", "program", "each"), cases(), ids=named)
 async def test_two_programs_never_overlap(
-    harm: Harm, program: str, url_of: Callable[[str], str], tmp_path: Path
+    harm: Harm, program: str, each: int, url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
-    often = harm in (freeze, kill, kill_watchdog) and program in ("plain", "daemon")
-    count = TRIALS if often else TRIALS // 4
-    each = count // CLUSTERS
     results = await asyncio.gather(
         *(
             trials(url_of("ministack"), tmp_path / f"cluster{seed}", harm, PROGRAMS[program], seed, each)
@@ -125,7 +165,7 @@ async def test_two_programs_never_overlap(
         )
     )
     took = [seconds for result in results for seconds in result]
-    assert len(took) == count
+    assert len(took) == CLUSTERS * each
     print(
         f"\n{harm.__name__}, {program}: {len(took)} trials, the next program after {min(took):.2f} to "
         f"{max(took):.2f} s (mean {fmean(took):.2f})"

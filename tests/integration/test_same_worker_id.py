@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Believer, Cluster
+from tests.trials import STORES
 
 LEASE = 3.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.req("EL-14")]
-STORES = pytest.mark.parametrize("kind", ["directory", "ministack"])
+pytestmark = [pytest.mark.slow, pytest.mark.clock, pytest.mark.req("EL-14")]
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from lab.schedule_cluster import ScheduleCluster
 from lab.schedule_judge import VIOLATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.clock
 REPORT = ROOT / ".reports" / "schedule.json"
 CALM = 5.0
 """Seconds from the first entry of a leader to the next kill."""
@@ -96,7 +97,7 @@ async def kill_and_judge(url: str, folder: Path, processes: str, seconds: float,
     return verdict
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 @pytest.mark.req("SC-2", "EF-9")
 async def test_fifty_jobs_a_second_while_every_leader_is_killed(url_of: Callable[[str], str], tmp_path: Path) -> None:
     verdict = await kill_and_judge(url_of("ministack"), tmp_path / "files", NAMES, 60.0)

@@ -239,12 +239,17 @@ def explore(url: str, *, histories: int, steps: int, faults: Faults | None = Non
 @pytest.mark.parametrize(
     ("kind", "histories"),
     [
-        ("memory", 100),
-        ("directory", 40),
-        pytest.param("ministack", 40, marks=pytest.mark.slow),
-        pytest.param("gcs", 40, marks=pytest.mark.slow),
-        pytest.param("ceph", 25, marks=pytest.mark.servers),
-        pytest.param("azurite", 40, marks=pytest.mark.servers),
+        ("memory", 50),
+        ("directory", 20),
+        pytest.param("ministack", 20, marks=pytest.mark.slow),
+        pytest.param("gcs", 20, marks=pytest.mark.slow),
+        pytest.param("ceph", 15, marks=pytest.mark.servers),
+        pytest.param("azurite", 20, marks=pytest.mark.servers),
+        pytest.param("memory", 100, marks=pytest.mark.trials),
+        *(
+            pytest.param(kind, 40, marks=[pytest.mark.servers, pytest.mark.trials])
+            for kind in ("directory", "ministack", "gcs", "ceph", "azurite")
+        ),
     ],
 )
 def test_a_store_agrees_with_a_dictionary(kind: str, histories: int, url_of: Callable[[str], str]) -> None:
@@ -258,6 +263,7 @@ def test_a_store_agrees_with_a_dictionary(kind: str, histories: int, url_of: Cal
     assert not seen["create: Unknown"] + seen["replace: Unknown"], "one writer at a time needs no third outcome"
 
 
+@pytest.mark.slow
 def test_a_faulty_store_agrees_with_one_of_two_dictionaries(url_of: Callable[[str], str]) -> None:
     wanted = [
         *(f"{verb}: {outcome.__name__}" for verb in ("create", "replace") for outcome in (Applied, Rejected, Unknown)),

@@ -23,7 +23,7 @@ LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 LEASE = 3.0
 DAY = 86_400
 
-pytestmark = [pytest.mark.servers, pytest.mark.slow]
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.clock]
 
 CLOCKS = """
 import ctypes, json, time
@@ -73,7 +73,7 @@ def test_only_the_wall_clock_is_faked(offset: str, seconds: float) -> None:
 
 @pytest.mark.req("EL-15")
 @pytest.mark.parametrize("offset", ["+1d", "-1d"])
-@pytest.mark.parametrize("odd", ["ada", "ben", "cyd"])
+@pytest.mark.parametrize("odd", ["ada", *(pytest.param(name, marks=pytest.mark.trials) for name in ("ben", "cyd"))])
 async def test_a_worker_whose_wall_clock_is_a_day_off_changes_nothing(cluster: Cluster, odd: str, offset: str) -> None:
     """As the leader that is killed in the end, or as one of its followers: one leader at a time, in good time."""
     for name in ("ada", "ben", "cyd"):

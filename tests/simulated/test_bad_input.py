@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -153,16 +155,24 @@ OTHER_KINDS = {
     "seg/": "bodies of messages: read only where an entry of the log names it, which has a version",
 }
 """Objects of a working fleet that are in no place of their own above, and why."""
-CASES = [
-    pytest.param(
-        *(place, spoil),
-        id=f"{place}: {spoil}",
-        marks=[] if number % 3 == 0 and number // 3 % len(SPOILS) == index else pytest.mark.slow,
-    )
-    for number, place in enumerate(PLACES)
-    for index, spoil in enumerate(SPOILS)
-]
-"""One of every third place is tried at every change; all of them, where the slow tests are run."""
+A_DAY = 60
+QUICK = {(place, [*SPOILS][number // 3 % len(SPOILS)]) for number, place in enumerate(PLACES) if number % 3 == 0}
+"""One of every third place."""
+
+
+def _cases(day: str) -> list[Any]:
+    """All, marked: the quick ones, which every run has; those of this day; and the rest, tried before a release."""
+    slow = [(place, spoil) for place in PLACES for spoil in SPOILS if (place, spoil) not in QUICK]
+    drawn = set(Random(day).sample(slow, A_DAY))
+
+    def marks(case: tuple[str, str]) -> list[pytest.MarkDecorator]:
+        return [] if case in QUICK else [pytest.mark.slow if case in drawn else pytest.mark.trials]
+
+    cases = [(place, spoil) for place in PLACES for spoil in SPOILS]
+    return [pytest.param(*case, id=f"{case[0]}: {case[1]}", marks=marks(case)) for case in cases]
+
+
+CASES = _cases(os.environ["TENURE_TESTS_DAY"])
 
 
 @functools.cache

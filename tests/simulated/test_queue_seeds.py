@@ -1,4 +1,4 @@
-"""The queue on the simulator: no violation in production classes, and every broken variant is caught."""
+"""The queue on the simulator: no violation in production classes, and seeds replay."""
 
 from __future__ import annotations
 
@@ -6,26 +6,13 @@ import logging
 
 import pytest
 
-from tenure.simulate.campaign import run_campaign
 from tenure.simulate.queue_fleet import Kind, run_queue_seed
 from tenure.simulate.seed import Plan
-from tenure.testing.broken import broken
-from tenure.testing.broken_queue import QUEUE_VARIANTS
+
+from .rotating import run_seeds_of_today
 
 SEEDS = (5003, 5004, 5007)
 """One at most once, one with purges, one with results."""
-FAULTS = {"no-term-start": ("rough", "freeze")}
-"""It shows only when an entry of a leader that stood still lands at the right moment: rare where all goes wrong."""
-NAMES = [variant.name for variant in QUEUE_VARIANTS]
-QUICK = {
-    "acks-before-created": "lost",
-    "buries-without-history": "history",
-    "expires-without-sweep": "acked",
-    "ignores-deduplication": "dedup",
-    "keys-at-once": "order",
-    "settles-afterwards": "at most once",
-}
-"""Variants that few seeds suffice for, and the promise that each breaks."""
 
 
 @pytest.mark.req("SQ-1", "SQ-2", "SQ-3", "EF-9")
@@ -35,7 +22,7 @@ def test_some_seeds_with_every_fault_keep_every_promise() -> None:
     assert any(kind.results for kind in kinds)
     assert any(kind.purges for kind in kinds)
     for seed in SEEDS:
-        result = run_queue_seed(seed, Plan(what="queue", minutes=2))
+        result = run_queue_seed(seed, Plan(what="queue", minutes=2, mix="everything"))
         assert result.violations == []
         assert result.faults >= 8
         assert result.coverage["queue:handled"] > 50
@@ -48,11 +35,6 @@ def test_a_seed_replays_exactly() -> None:
     assert run_queue_seed(78, Plan(what="queue", minutes=1)).coverage != first.coverage
 
 
-@pytest.mark.parametrize("name", ["ignores-deduplication", "keys-at-once"])
-def test_the_judge_sees_a_broken_promise(name: str) -> None:
-    assert QUICK[name] in _broken_promises(name, 3)
-
-
 def test_a_seed_leaves_no_trace() -> None:
     logger = logging.getLogger("tenure")
     before = logger.level
@@ -60,44 +42,9 @@ def test_a_seed_leaves_no_trace() -> None:
     assert logger.level == before
 
 
-def test_a_variant_is_undone_afterwards() -> None:
-    for variant in QUEUE_VARIANTS:
-        before = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
-        with broken(variant.name):
-            during = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
-        assert [vars(owner)[attribute] for owner, attribute, _ in variant.patches()] == before
-        assert during != before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_every_broken_variant_is_caught(name: str) -> None:
-    plan = Plan(what="queue", minutes=5, broken=name, faults=FAULTS.get(name, ()))
-    report = run_campaign(1, 200, plan, stop_at_violation=True)
-    assert report.first_violation is not None, f"{name} was not caught in {report.seeds} seeds"
-    assert report.first_violation.check != "defect"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
-def test_the_right_promise_is_said_to_be_broken(name: str) -> None:
-    assert QUICK[name] in _broken_promises(name, 40)
-
-
 @pytest.mark.slow
 @pytest.mark.req("SQ-1", "SQ-2", "SQ-3", "EF-9")
 def test_sixty_seeds_have_no_violation() -> None:
-    report = run_campaign(30_001, 60, Plan(what="queue", minutes=5))
+    report = run_seeds_of_today(60, Plan(what="queue", minutes=5))
     assert report.violations == 0, report.first_violation
     assert report.fewest_faults >= 20
-
-
-def _broken_promises(name: str, seeds: int) -> set[str]:
-    """Those that are found broken in some seeds, until its own is: which is seen first is a matter of chance."""
-    found: set[str] = set()
-    for seed in range(1, seeds + 1):
-        result = run_queue_seed(seed, Plan(what="queue", minutes=3, broken=name))
-        found |= {violation.check for violation in result.violations}
-        if QUICK[name] in found:
-            break
-    return found

@@ -6,19 +6,17 @@ import json
 
 import pytest
 
-from tenure.simulate.campaign import run_campaign
 from tenure.simulate.seed import Plan, run_seed
-from tenure.testing.broken import VARIANTS, broken
+from tenure.testing.broken import VARIANTS
 from tests.acceptance.command import tenure
 
-FAULTS = {"no-drift-margin": ("freeze", "suspend", "cut", "slew")}
-"""It shows only where a leader stands still and its successor is quick: rare where everything goes wrong."""
+from .rotating import run_seeds_of_today
 
 
 @pytest.mark.req("EL-15", "EF-1", "EF-8", "EL-20")
 def test_some_seeds_with_every_fault_have_no_violation() -> None:
     for seed in range(5001, 5007):
-        result = run_seed(seed, Plan(minutes=5))
+        result = run_seed(seed, Plan(minutes=5, mix="everything"))
         assert result.violations == []
         assert result.faults >= 10
         assert result.terms >= 2
@@ -31,25 +29,9 @@ def test_a_seed_replays_exactly() -> None:
     assert run_seed(78, Plan(minutes=3)).coverage != first.coverage
 
 
-def test_a_variant_is_undone_afterwards() -> None:
-    for name, variant in VARIANTS.items():
-        before = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
-        with broken(name):
-            during = [vars(owner)[attribute] for owner, attribute, _ in variant.patches()]
-        assert [vars(owner)[attribute] for owner, attribute, _ in variant.patches()] == before
-        assert during != before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
-def test_every_broken_variant_is_caught(name: str) -> None:
-    report = run_campaign(1, 200, Plan(broken=name, faults=FAULTS.get(name, ())), stop_at_violation=True)
-    assert report.violations, f"{name} was not caught in {report.seeds} seeds"
-
-
 @pytest.mark.slow
 def test_three_hundred_seeds_cover_every_fault() -> None:
-    report = run_campaign(20_001, 300, Plan())
+    report = run_seeds_of_today(300, Plan())
     assert report.violations == 0, report.first_violation
     assert report.not_covered == []
     assert report.fewest_faults >= 20

@@ -52,9 +52,6 @@ FEW = settings(
 )
 
 
-MANY = settings(FEW, max_examples=150)
-
-
 def slow_service(cluster: Cluster, node: Node) -> type:
     """A service that takes a moment to start and to stop."""
 
@@ -314,18 +311,17 @@ def test_a_pause_may_leave_a_child_winding_up_and_that_is_reported(steps: list[S
 
 @pytest.mark.slow
 @pytest.mark.req("SV-9")
-@MANY
-@given(st.lists(CALM, min_size=5, max_size=25), st.integers(0, 1000))
-def test_many_lives_without_pauses(steps: list[Step], seed: int) -> None:
-    check_calm(steps, seed)
+@pytest.mark.parametrize("lives", [75, pytest.param(150, marks=pytest.mark.trials)])
+@pytest.mark.parametrize(
+    ("step", "check"), [(CALM, check_calm), (ROUGH, check_rough)], ids=["without pauses", "with pauses"]
+)
+def test_many_lives(step: st.SearchStrategy[Step], check: Callable[[list[Step], int], None], lives: int) -> None:
+    @settings(FEW, max_examples=lives)
+    @given(st.lists(step, min_size=5, max_size=25), st.integers(0, 1000))
+    def live(steps: list[Step], seed: int) -> None:
+        check(steps, seed)
 
-
-@pytest.mark.slow
-@pytest.mark.req("SV-9")
-@MANY
-@given(st.lists(ROUGH, min_size=5, max_size=25), st.integers(0, 1000))
-def test_many_lives_with_pauses(steps: list[Step], seed: int) -> None:
-    check_rough(steps, seed)
+    live()
 
 
 class TestTheCheckerFindsIt:

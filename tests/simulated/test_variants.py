@@ -34,6 +34,7 @@ def test_a_variant_is_undone_afterwards() -> None:
         assert during != before, name
 
 
+@pytest.mark.slow
 @pytest.mark.req("TS-1")
 @pytest.mark.parametrize("pin", PINS, ids=lambda pin: f"{pin.what}:{pin.variant}")
 def test_a_broken_variant_is_caught_by_its_check(pin: Pin) -> None:

@@ -186,7 +186,7 @@ def test_no_system_is_listed_twice() -> None:
     assert len(SYSTEMS) == 6 and len({system.label for system in SYSTEMS.values()}) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 def test_trials_are_made_with_real_processes(tmp_path: Path) -> None:
     system = TenureOnDirectory(tmp_path / "tenure", tmp_path)
     version = system.start()

@@ -77,7 +77,7 @@ async def test_what_is_late_and_what_did_not_run_is_seen() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["many", "busy"])
+@pytest.mark.parametrize("part", ["many", pytest.param("busy", marks=pytest.mark.trials)])
 def test_our_side_can_be_measured(part: str, tmp_path: Path) -> None:
     row = measure(["tenure"], part, tmp_path, Plan.quick())["tenure"]
     json.dumps(row)

@@ -151,7 +151,7 @@ def test_five_simulated_hours_of_short_terms_are_flat() -> None:
     assert report.is_flat, "\n".join(table(report.rows))
 
 
-@pytest.mark.slow
+@pytest.mark.trials
 def test_what_leaks_in_simulated_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Archivist, "to_recall", lambda archivist: None)  # what was seen before a term does not count
     report = SimulatedSoak(HOURS, broken=tuple(BROKEN)).run()

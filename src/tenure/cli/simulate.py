@@ -13,13 +13,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tenure.cli.numbers import Decimal, Whole
 from tenure.cli.settings import one_of
 from tenure.cli.text import show_json
-from tenure.simulate.campaign import Report, run_campaign
+from tenure.simulate.campaign import CatchRate, Report, catch_rates, run_campaign
 from tenure.simulate.fleets import FLEETS
 from tenure.simulate.seed import Plan
 from tenure.testing.broken import all_variants, variants_of
 
 _MAX_SHOWN = 60
 ALL_FAULTS = dict.fromkeys(fault for fleet in FLEETS.values() for fault in fleet.faults)
+LEAST_SHARE = 0.05
+"""A broken variant that is caught more rarely would be missed by the few seeds that a change is tried on."""
 EPILOG = "\b\nBroken variants, each of which leaves one rule out and must be caught:\n" + "\n".join(
     f"  {variant.name:<28}{variant.leaves_out}" for variant in all_variants().values()
 )
@@ -55,6 +57,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--minutes", type=Decimal(0.1, 100_000), default=10, show_default=True, help="Simulated, a seed.")
 @click.option("--faults", callback=_kinds, default="all", show_default=True, help="Kinds of trouble, with commas.")
 @click.option("--broken", type=_Variant(list(all_variants())), metavar="VARIANT", help="Leave one rule out: see below.")
+@click.option("--rates", is_flag=True, help="Print in how many seeds each broken variant is caught.")
 @click.option("--queue", is_flag=True, help="Run a queue on the fleet, and judge that as well.")
 @click.option("--schedule", is_flag=True, help="Run a schedule on the fleet, and judge that as well.")
 @click.option("--ttl", is_flag=True, help="Have records expire on the fleet, and judge that as well.")
@@ -72,6 +75,7 @@ def simulate(
     minutes: float,
     faults: tuple[str, ...],
     broken: str | None,
+    rates: bool,
     queue: bool,
     schedule: bool,
     ttl: bool,
@@ -97,8 +101,9 @@ def simulate(
     update is lost, and each caller is told what happened. With --polling the leader hands out checks: each is begun
     once at most, and counted once.
 
-    Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends at its first violation,
-    and exits with 1 as well: that is what it is for.
+    Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends when its own check
+    reports, and exits with 1 as well: that is what it is for. With --rates every broken variant of the kind runs on all
+    seeds, and exit code 1 says that one was caught in under 5 % of them.
     """
     given = {
         "queue": queue,
@@ -108,6 +113,7 @@ def simulate(
         "lock": lock,
         "children": children,
         "records": records,
+        "polling": polling,
     }
     what = one_of(*(name for name, is_given in given.items() if is_given)) or "election"
     owner = next((kind for kind in FLEETS if broken in variants_of(kind)), "election")
@@ -115,7 +121,11 @@ def simulate(
         raise click.UsageError(f"{broken!r} is a broken {owner}: give --{owner} as well")
     if others := [fault for fault in faults if fault not in FLEETS[what].faults]:
         raise click.UsageError(f"no {what} has the fault {others[0]!r}: it has {', '.join(FLEETS[what].faults)}")
-    plan = Plan(workers=workers, minutes=minutes, faults=faults, broken=broken, what=what)
+    until = None if broken is None else all_variants()[broken].check
+    plan = Plan(workers=workers, minutes=minutes, faults=faults, broken=broken, what=what, until=until)
+    if rates:
+        one_of("rates", *(["broken"] if broken else []))
+        return _show_rates(first_seed, seeds, plan, processes, as_json)
     with _bar() as bar:
         task = bar.add_task("simulating", total=seeds, violated=0)
         report = run_campaign(
@@ -133,12 +143,36 @@ def simulate(
     return 1 if report.violations or report.not_covered else 0
 
 
-def _bar() -> Progress:
+def _show_rates(first_seed: int, seeds: int, plan: Plan, processes: int | None, as_json: bool) -> int:
+    with _bar("caught") as bar:
+        task = bar.add_task("simulating", total=seeds * len(variants_of(plan.what)), violated=0)
+        found = catch_rates(
+            first_seed,
+            seeds,
+            plan,
+            processes=processes,
+            progress=lambda done, caught: bar.update(task, completed=done, violated=caught),
+        )
+    rare = [rate for rate in found if rate.share < LEAST_SHARE]
+    if as_json:
+        show_json({"seeds": seeds, "rates": found, "rare": [rate.variant for rate in rare]})
+    else:
+        for rate in sorted(found, key=lambda rate: rate.share):
+            click.echo(_as_line(rate))
+    return 1 if rare else 0
+
+
+def _as_line(rate: CatchRate) -> str:
+    mixes = ", ".join(f"{mix} {caught} of {seeds}" for mix, (caught, seeds) in rate.by_mix.items())
+    return f"{rate.share:>6.1%}  {rate.variant:<28} {rate.check:<14} {mixes}"
+
+
+def _bar(counted: str = "violated") -> Progress:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("violated: {task.fields[violated]}"),
+        TextColumn(f"{counted}: {{task.fields[violated]}}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )

@@ -31,6 +31,7 @@ _ALWAYS = (
 )
 _OF_NETWORK = tuple(item for item in _ALWAYS if item.startswith("network:"))
 _OF_LEDGERS = tuple(f"fault:{kind}" for kind in ("late-entries", "long-freeze", "leave", "overtaken"))
+_OF_STAGES = tuple(fault for fault in _OF_LEDGERS if fault != "fault:overtaken")
 _LEDGER_POINTS = (
     *("look", "_fetch", "append", "all_of", "catch_up", "write", "read_snapshot", "trim", "_delete"),
     *("_send", "log_end"),
@@ -203,7 +204,7 @@ FLEETS = {
         enough=200,
         expected=(
             *_ALWAYS,
-            *_OF_LEDGERS,
+            *_OF_STAGES,
             *(
                 f"children:{what}"
                 for what in (
@@ -241,7 +242,7 @@ FLEETS = {
         enough=200,
         expected=(
             *_ALWAYS,
-            *_OF_LEDGERS,
+            *_OF_STAGES,
             *(f"polling:{what}" for what in ("jobs", "begun", "completed", "failed", "deleted")),
         ),
         crash_points=("_turn", "_start_on", "change", "write_summary", "_report", "_sweep"),

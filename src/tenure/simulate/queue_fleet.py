@@ -22,6 +22,7 @@ from tenure.testing.bucket import SimulatedStore
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
+from tenure.testing.mixes import EVERYTHING, STANDSTILL
 
 QUEUE = "jobs"
 FOLDER = ledger_folder("s3-queue", QUEUE)
@@ -49,6 +50,7 @@ class QueueStage(Stage):
     """One fleet with a queue, its producers, and the judge."""
 
     name = "queue"
+    mixes = (EVERYTHING, STANDSTILL)
 
     def __init__(
         self, cluster: SimulatedCluster, checkers: Checkers, random: Random, config: CoordinatorConfig

@@ -10,11 +10,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
 
 from tenure.coordinator.config import CoordinatorConfig
+from tenure.coordinator.layout import STATE
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.entropy import Random
 from tenure.errors import LeadershipLost, StoreError
 from tenure.simulate.seed import Plan, Played, SeedResult, liveness_bound, play, played_on
-from tenure.testing.bucket import SimulatedStore
+from tenure.testing.bucket import SimulatedStore, Write
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
@@ -135,7 +136,7 @@ def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
         cluster.start()
         stage.begin()
         trouble.begin(ends_at)
-        more = LedgerTrouble(stage, Random(f"{seed}/{kind.name} trouble"))
+        more = LedgerTrouble(stage, mix, Random(f"{seed}/{kind.name} trouble"))
         checkers.run_until(ends_at)
         if not checkers.is_settled():
             _come_to_rest(world, stage)
@@ -179,15 +180,19 @@ class LedgerTrouble:
     """What harms a ledger in particular: entries of the log that land late, most of all when another leads already,
     readers that stand still for long, and workers that leave politely and come back, as in a deployment."""
 
-    def __init__(self, stage: Stage, random: Random) -> None:
+    def __init__(self, stage: Stage, mix: Mix, random: Random) -> None:
         self.hit: Counter[str] = Counter()
         self._stage = stage
         self._cluster = cluster = stage.cluster
         self._random = random
         self._leaving = Random(f"{cluster.world.seed}/leaving")
         self._overtaking = Random(f"{cluster.world.seed}/overtaking")
+        self._overtaken: str | None = None
+        """Who stands still, and is to be overtaken."""
+        cluster.bucket.watchers.append(self._written)
         self._later(random.uniform(5, 15), self._next)
         self._later(self._leaving.uniform(10, 60), self._leave)
+        self._pace = mix.seconds_between_overtakes / 35.0
         self._later(self._overtaking.uniform(5, 40), self._overtake)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
@@ -219,22 +224,33 @@ class LedgerTrouble:
             self.hit["leave"] += 1
 
     def _overtake(self) -> None:
-        """A leader stands still, and its last writes land when its successor is about to begin."""
+        """A leader stands still, and its last entry lands when its successor is about to begin."""
         random, network = self._overtaking, self._cluster.network
-        self._later(random.uniform(20, 50), self._overtake)
+        self._later(self._pace * random.uniform(20, 50), self._overtake)
         leaders = self._cluster.leaders()
         if not leaders:
             return
         worker, lease = self._cluster.workers[leaders[0]], self._cluster.config.lease_timeout
-        network.change(worker.name, **_held_up(0.9, min(LATE_SECONDS, 2.5 * lease)))
 
         def stand_still() -> None:
-            network.reset(worker.name)
             if worker.host.alive:
                 worker.host.freeze(random.uniform(1.5, 3.0) * lease)
 
-        self._later(random.uniform(0.3, 1.5), stand_still)
-        self.hit["overtaken"] += 1
+        def held() -> None:
+            self.hit["overtaken"] += 1
+            self._overtaken = worker.name
+            self._later(random.uniform(0.0, 0.5), stand_still)
+
+        network.hold_next(worker.name, "/log/", held)
+
+    def _written(self, write: Write) -> None:
+        """Somebody else has the lease, and is about to begin: what the former leader sent lands in that moment."""
+        former = self._overtaken
+        if former is None or write.key != self._cluster.key(STATE) or write.host == former:
+            return
+        if write.host in self._cluster.workers:
+            self._overtaken = None
+            self._later(self._overtaking.uniform(0.0, 0.6), lambda: self._cluster.network.land(former))
 
 
 def _held_up(share: float, seconds: float) -> dict[str, float]:

@@ -163,7 +163,7 @@ QUEUE_VARIANTS = (
     ),
     Variant("trusts-one-404", "a new leader takes one missing entry for the end of the log", "lost", _trusts_one_404),
     Variant("reads-ghosts", "who reads along believes whatever it reads, however late", "follower", _reads_ghosts),
-    Variant("no-term-start", "a new leader begins without an entry that says so", "follower", _no_term_start),
+    Variant("no-term-start", "a new leader begins without an entry that says so", "folded twice", _no_term_start),
     Variant("acks-before-created", "enqueue returns before the store has answered", "lost", _acks_before_created),
     Variant(
         "expires-without-sweep", "tickets lapse though reports may lie in the inbox", "acked", _expires_without_sweep

@@ -320,6 +320,11 @@ class SimulatedStore:
         roll = self._draw()
         if link.dark:
             self._lose(request, link.dark)
+        elif link.held is not None and link.held[0] in key and verb not in _READS:
+            _, then = link.held
+            link.held = None
+            self._send_badly(request, "late_landing")
+            then()
         elif roll < link.trouble:
             self._send_badly(request, link.fault(roll))
         else:
@@ -343,6 +348,7 @@ class SimulatedStore:
             world.call_at(request.deadline, self._give_up, request)
         elif fault == "late_landing":
             hits[fault] += 1
+            self._link.late[request] = self._land
             world.call_at(world.now + self._draw() * conditions.late_seconds, self._land, request)
             at_once = world.now + self._latency()
             world.call_at(at_once if self._draw() < 0.5 else request.deadline, self._give_up, request)
@@ -394,6 +400,8 @@ class SimulatedStore:
     def _land(self, request: _Request) -> None:
         """At the bucket, long after its caller was told that nothing is known."""
         hits = self._network.hits
+        if self._link.late.pop(request, None) is None:
+            return  # `Network.land` had it land before
         if self._link.dark == "outage":
             hits["outage"] += 1
             return

@@ -17,12 +17,27 @@ from tenure.errors import ConfigError
 MEAN_SECONDS_BETWEEN_FAULTS = 12.0
 
 
+CALM = {
+    "lost_request": 0.004,
+    "lost_reply": 0.004,
+    "late_landing": 0.003,
+    "repeated": 0.003,
+    "slow_request": 0.006,
+    "slow_reply": 0.006,
+    "server_error": 0.004,
+}
+
+
 class Mix(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     faults: tuple[str, ...] = ()
     """Kinds of trouble; none given: all."""
     seconds_between_faults: float = MEAN_SECONDS_BETWEEN_FAULTS
     """On average."""
+    network: dict[str, float] = msgspec.field(default_factory=CALM.copy)
+    """What happens to requests all the time: the share of each fault."""
+    seconds_between_overtakes: float = 35.0
+    """On average, in a fleet with a ledger: a leader stands still, and its last writes land as its successor begins."""
     settings: dict[str, Any] = {}
     """What the coordinator's config has in place of the kind's own."""
     extreme_rates: bool = False
@@ -43,7 +58,8 @@ EVERYTHING = Mix(name="everything")
 
 EDGE = Mix(
     name="edge",
-    faults=("cut", "freeze", "suspend", "slew"),
+    faults=("cut", "freeze", "suspend", "slew", "blur"),
+    seconds_between_faults=8.0,
     settings={"standby_watch_interval": 0.1},
     extreme_rates=True,
 )
@@ -51,11 +67,21 @@ EDGE = Mix(
 
 LEAVING = Mix(
     name="leaving",
-    faults=("stop", "step-down", "ask", "freeze", "rough"),
+    faults=("stop", "step-down", "ask", "network"),
     seconds_between_faults=6.0,
-    struck_when_leaving=0.7,
+    network={"late_landing": 0.15},
 )
-"""Leases are given back all the time, and by processes that stand still meanwhile."""
+"""Leases are given back all the time, and writes land when somebody else leads already."""
+
+
+STANDSTILL = Mix(
+    name="standstill",
+    faults=("freeze", "suspend", "slew"),
+    seconds_between_faults=8.0,
+    seconds_between_overtakes=15.0,
+    extreme_rates=True,
+)
+"""Processes stand still, clocks run at their extremes, and leaders are overtaken; every request does what it should."""
 
 
 def mix_named(mixes: tuple[Mix, ...], name: str) -> Mix:

@@ -64,10 +64,26 @@ class Conditions(msgspec.Struct, frozen=True):
 class Link:
     """One host's way to the bucket, with everything that a request asks for worked out beforehand."""
 
-    __slots__ = ("calm_scale", "conditions", "dark", "faults", "low", "replies_cut", "span", "timeout", "trouble")
+    __slots__ = (
+        "calm_scale",
+        "conditions",
+        "dark",
+        "faults",
+        "held",
+        "late",
+        "low",
+        "replies_cut",
+        "span",
+        "timeout",
+        "trouble",
+    )
 
     def __init__(self) -> None:
         self.dark = ""  # why nothing passes, if so
+        self.late: dict[Any, Callable[[Any], None]] = {}
+        """Requests that will land late, and what has one land."""
+        self.held: tuple[str, Callable[[], object]] | None = None
+        """What the key of a write has in it that is to be held up, and what is called when it is."""
         self.replies_cut = False
 
     def compile(self, conditions: Conditions, latency_factor: float) -> None:
@@ -165,6 +181,15 @@ class Network:
         self._cut.pop(_name(host), None)
         self._link(_name(host)).replies_cut = False
         self._compile()
+
+    def hold_next(self, host: Host | str, part: str, then: Callable[[], object]) -> None:
+        """The next write of `host` to a key with this part in it gets no answer, and lands late; `then` is called."""
+        self._link(_name(host)).held = (part, then)
+
+    def land(self, host: Host | str) -> None:
+        """What would land late of what `host` sent lands now."""
+        for request, land in list(self._link(_name(host)).late.items()):
+            land(request)
 
     def outage(self, on: bool) -> None:
         """Nobody reaches the bucket; what is under way is lost, and late landings too."""

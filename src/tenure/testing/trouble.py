@@ -16,16 +16,6 @@ from tenure.testing.mixes import Mix
 
 _MOST_CALLBACKS_AHEAD = 400
 _LOOK_EVERY = 0.005
-_CALM = {
-    "lost_request": 0.004,
-    "lost_reply": 0.004,
-    "late_landing": 0.003,
-    "repeated": 0.003,
-    "slow_request": 0.006,
-    "slow_reply": 0.006,
-    "server_error": 0.004,
-}
-"""What the network does to requests all the time."""
 _ROUGH = {
     "lost_request": 0.08,
     "lost_reply": 0.10,
@@ -35,7 +25,7 @@ _ROUGH = {
     "slow_reply": 0.12,
     "server_error": 0.08,
 }
-"""And for a while to one worker, or to all."""
+"""What the network does to requests for a while, of one worker or of all."""
 
 
 class Trouble:
@@ -65,7 +55,7 @@ class Trouble:
     def begin(self, ends_at: float) -> None:
         self.ends_at = ends_at
         if "network" in self._kinds:
-            self._cluster.network.change(None, **_CALM)
+            self._cluster.network.change(None, **self._mix.network)
         self._world.call_at(self._world.now + self._pause(), self._next)
         self._world.call_at(ends_at, self._put_right)
 
@@ -251,7 +241,7 @@ class Trouble:
         cut_at = self._leases(0.2, 0.8)
         for name in self._cluster.workers:
             if name != leader:
-                network.change(name, **_CALM | {"slow_request": 0.7, "slow_seconds": late})
+                network.change(name, **self._mix.network | {"slow_request": 0.7, "slow_seconds": late})
                 self._later(cut_at + 0.3 * self._lease, lambda name=name: network.reset(name))  # type: ignore[misc]
         self._later(cut_at, lambda: network.cut(leader))
         self._later(cut_at + self._leases(1.3, 2.0), lambda: network.heal(leader))
@@ -270,7 +260,7 @@ class Trouble:
         seconds = self._leases(0.5, 2.0)
         network.change(worker.name if worker is not None else None, **_ROUGH)
         if worker is None:
-            self._later(seconds, lambda: network.change(None, **_CALM))
+            self._later(seconds, lambda: network.change(None, **self._mix.network))
             return True
         name = worker.name
         self._later(seconds, lambda: network.reset(name))
