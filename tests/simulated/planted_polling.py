@@ -48,3 +48,15 @@ def a_job_is_written_that_cannot_be_read() -> Judge:
 @plants("polling", "job-epoch")
 def a_leader_of_an_earlier_epoch_changes_a_job() -> Judge:
     return judged(job(epoch=3), job(epoch=2))
+
+
+@plants("polling", "left-open")
+def a_job_is_left_open_when_there_is_a_newer_one() -> Judge:
+    with World(1) as world:
+        judge, bucket = Judge(world), SimulatedBucket(world)
+        polling = PollingJudge(world, bucket, judge)
+        for number in (1, 2):
+            key = f"{FOLDER}jobs/web-{number:010d}.json"
+            polling._written(Write(0.0, key, None, job(number=number), "a", "create"))
+        polling.check_end(["web"])
+        return judge

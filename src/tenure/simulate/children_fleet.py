@@ -95,7 +95,8 @@ class ChildrenStage(Stage):
         await candidate.stop()
         self.judge.seen["candidates stopped"] += 1
         await worker.host.clock.sleep(1.0)
-        if worker.service is service and self._lives[worker.name] == life:
+        is_leaving = worker.service is None or not worker.service.running
+        if worker.service is service and not is_leaving and self._lives[worker.name] == life:
             if self.random.random() < 0.5:
                 self.judge.restarted(f"{worker.name}-{life}")
                 await candidate.start()

@@ -13,7 +13,7 @@ from tenure.entropy import Random
 from tenure.errors import TenureError
 from tenure.plugins.poll import PollOrchestrator, PollSchedule, PollWorker, Run, Verdict
 from tenure.plugins.supervisor.child import Context, token_of
-from tenure.simulate.polling_judge import PollingJudge
+from tenure.simulate.polling_judge import FOLDER, PollingJudge
 from tenure.simulate.seed import Plan, SeedResult
 from tenure.simulate.stage import Home, Stage, run_stage
 from tenure.testing.checkers import Checkers
@@ -32,7 +32,13 @@ LIMITS: dict[str, Any] = {
     "keep_jobs": 3,
     "sweep_interval": 15.0,
 }
+PATIENT_ALLOWANCE = 120.0
+"""Seconds that some leaders give a worker to say what came of a check: longer than it offers that."""
 CALM_SECONDS = 100.0
+STALLED, CUT_OFF = 0.06, 0.2
+"""Of the looks at a job, and of the notes that are cleared away, so many are their worker's last for a while."""
+GOES_ON_WITHIN = 25.0
+"""Seconds of calm in which every schedule has another job."""
 POLLING_MIXES = (
     EVERYTHING,
     Mix(name="crashes", faults=("crash", "freeze", "suspend"), seconds_between_faults=10.0),
@@ -73,6 +79,19 @@ class PollingStage(Stage):
     ) -> None:
         super().__init__(cluster, checkers, random, config)
         self.judge = PollingJudge(cluster.world, cluster.bucket, checkers)
+        self._strikes = Random(f"{cluster.world.seed}/polling strikes")
+        self.is_patient = self._strikes.random() < 0.4
+        self.limits = LIMITS | ({"allowance": PATIENT_ALLOWANCE} if self.is_patient else {})
+        self.hit: Counter[str] = Counter()
+        requested = cluster.network.on_request
+
+        def on_request(host: str, verb: str, key: str, now: float) -> None:
+            if requested is not None:
+                requested(host, verb, key, now)
+            if host in cluster.workers and now < self.stops_at and not cluster.workers[host].is_leader():
+                self._strike(cluster.workers[host], verb, key)
+
+        cluster.network.on_request = on_request
         self._at_work: dict[str, object] = {}
         self._pollers: dict[str, PollWorker] = {}
         self._ids = itertools.count(1)
@@ -102,7 +121,7 @@ class PollingStage(Stage):
         async for lead in service.terms():
             async with lead:
                 starts += 1
-                orchestrator = PollOrchestrator(schedules, draw_id=self._draw_id, **LIMITS)
+                orchestrator = PollOrchestrator(schedules, draw_id=self._draw_id, **self.limits)
                 token = token_of(lead.epoch, starts)
                 context = Context(
                     name="poll",
@@ -136,15 +155,32 @@ class PollingStage(Stage):
             await worker.host.clock.sleep(1.0)
             await self._start(worker, poller)
 
+    def _strike(self, worker: SimulatedWorker, verb: str, key: str) -> None:
+        """A worker stands still between its look at a job and its start, or is cut off as soon as it has begun."""
+        world, network, dice = self.cluster.world, self.cluster.network, self._strikes
+        if verb == "get" and key.startswith(f"{FOLDER}jobs/") and dice.random() < STALLED:
+            seconds = dice.uniform(7.0, 14.0)
+            world.call_at(world.now, lambda: worker.host.freeze(seconds) if worker.host.alive else None)
+            self.hit["stalled"] += 1
+        elif verb == "delete" and key.startswith(f"{FOLDER}inbox/") and self.is_patient and dice.random() < CUT_OFF:
+            network.cut(worker.name)
+            world.call_at(world.now + dice.uniform(65.0, 80.0), network.heal, worker.name)
+            self.hit["cut off"] += 1
+
     def _draw_id(self) -> str:
         return f"poll-{next(self._ids):08d}"
 
     def conclude(self) -> None:
         world = self.cluster.world
-        world.run_until(world.now + CALM_SECONDS)
+        world.run_until(world.now + (PATIENT_ALLOWANCE if self.is_patient else 0.0) + CALM_SECONDS)
+        before = {name: self.judge.newest(name) for name in SCHEDULES}
+        world.run_until(world.now + GOES_ON_WITHIN)
         self.judge.check_end(SCHEDULES)
+        self.judge.check_goes_on(before, GOES_ON_WITHIN)
 
     def coverage(self, found: Counter[str]) -> None:
+        for what, count in self.hit.items():
+            found[f"polling:{what}"] += count
         found["polling:jobs"] += len(self.judge.states)
         found["polling:begun"] += len(self.judge.runs)
         found["polling:deleted"] += len(self.judge.deleted)

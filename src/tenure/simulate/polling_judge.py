@@ -112,6 +112,18 @@ class PollingJudge:
         assert isinstance(summary, Summary), summary
         return summary
 
+    def newest(self, schedule: str) -> int:
+        parsed = [found for job in self.states if (found := parse_job_id(job)) is not None]
+        return max((number for name, number in parsed if name == schedule), default=0)
+
+    def check_goes_on(self, before: dict[str, int], seconds: float) -> None:
+        """Each schedule had that newest job `seconds` ago."""
+        for schedule, number in before.items():
+            if self.newest(schedule) == number:
+                self._judge.report(
+                    "stuck", f"{schedule} has had no job after number {number} in {seconds:.0f} s of calm"
+                )
+
     def check_end(self, schedules: Iterable[str]) -> None:
         """After calm: all but the newest job of each schedule have ended, and each was counted once."""
         for schedule in schedules:
@@ -120,9 +132,10 @@ class PollingJudge:
             if numbers != list(range(1, len(numbers) + 1)):
                 self._judge.report("numbers", f"the jobs of {schedule} have a gap: {numbers[-5:]}")
             left = [job for job in self.open_jobs() if job.rpartition("-")[0] == schedule]
-            if not numbers or left not in ([], [f"{schedule}-{numbers[-1]:010d}"]):
-                self._judge.report("left-open", f"jobs of {schedule} have not ended: {left or 'there are none'}")
+            if not numbers:
                 continue
+            if left not in ([], [f"{schedule}-{numbers[-1]:010d}"]):
+                self._judge.report("left-open", f"jobs of {schedule} have not ended: {left}")
             summary = self.summary(schedule)
             if summary is None:
                 continue

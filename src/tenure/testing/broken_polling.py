@@ -45,7 +45,7 @@ def _begun_again() -> list[Patch]:
     def is_ours(self: PollWorker, job: Any, attempt: int) -> bool:
         return job.state in (JobState.DISPATCHING, JobState.RUNNING) and job.uid == self.uid and job.attempt == attempt
 
-    return [(PollWorker, "_is_ours", is_ours)]
+    return [(PollWorker, "_is_ours", is_ours), (PollWorker, "_remember", lambda self, job_id: None)]
 
 
 def _open_job_deleted() -> list[Patch]:
@@ -99,7 +99,7 @@ POLLING_VARIANTS = tuple(
         ("open-job-deleted", "a sweep deletes jobs that are open", "deleted", _open_job_deleted),
         ("token-repeated", "every dispatch of a leader has the same token", "poll-token", _token_repeated),
         ("number-skipped", "a new leader leaves a number out", "numbers", _number_skipped),
-        ("never-given-up", "a job that nobody finishes is waited for", "left-open", _never_given_up),
+        ("never-given-up", "a job that nobody finishes is waited for", "stuck", _never_given_up),
         ("counted-blindly", "a summary that was not written counts as written", "counted", _counted_blindly),
     )
 )
