@@ -608,7 +608,7 @@ class TestEnvelope:
 
 
 class TestUncertainty:
-    """Answers that are lost. What random walks find is in tests/simulated/test_records_seeds.py."""
+    """Answers that are lost. What random walks find is in tests/simulated/test_fleets.py."""
 
     async def test_a_create_that_cannot_be_seen_is_not_sent_twice_where_tombstones_are_removed(self) -> None:
         class Swallows(MemoryStore):

@@ -192,7 +192,7 @@ FLEETS = {
                 for what in ("granted", "released", "lost", "timeout", "still ours", "not ours", "tried", "store")
             ),
         ),
-        crash_points=("look", "take", "renew", "_settle", "release", "withdraw"),
+        crash_points=("look", "take", "renew", "_settle", "release"),
         title="Of the lock",
         promise="never two holders, tokens rise, nothing runs under a lock that was lost, everybody gets it.",
         faults=tuple(LockTrouble.kinds),

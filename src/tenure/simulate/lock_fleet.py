@@ -7,6 +7,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from tenure.coordinator.config import Hosting
@@ -17,7 +18,7 @@ from tenure.election.records import encode
 from tenure.entropy import Random
 from tenure.errors import LockError, LockLost, LockTimeout, StoreError
 from tenure.simulate.lock_judge import KEY, LOCK, LockJudge, would_be_held
-from tenure.simulate.process_trouble import ROUGH, ProcessTrouble
+from tenure.simulate.process_trouble import ROUGH, ProcessTrouble, play_trouble
 from tenure.simulate.seed import Plan, Played, SeedResult, play
 from tenure.testing.bucket import SimulatedBucket, SimulatedStore
 from tenure.testing.mixes import Mix
@@ -395,27 +396,20 @@ def run_lock_seed(seed: int, plan: Plan) -> SeedResult:
     def run(world: World, mix: Mix) -> Played:
         fleet = LockFleet(world, plan.workers, mix, until=plan.until)
         trouble = LockTrouble(fleet, Random(f"{seed}/lock trouble"), mix)
-        trouble.begin(plan.minutes * 60)
-        fleet.judge.run_until(trouble.ends_at)
-        if not fleet.judge.is_settled():
-            fleet.conclude(trouble.longest())
-        return Played(
-            judge=fleet.judge,
-            network=fleet.network,
-            hit=trouble.hit,
+        return play_trouble(
+            fleet,
+            trouble,
+            plan.minutes,
             terms=lambda: len(fleet.judge.grants),
-            seen=_seen(fleet),
+            seen=partial(_seen, fleet),
             foreseen=(LockError, StoreError),
         )
 
     return play(seed, plan, LOCK_MIXES, run)
 
 
-def _seen(fleet: LockFleet) -> Callable[[Counter[str]], None]:
-    def seen(found: Counter[str]) -> None:
-        found["lock:granted"] += len(fleet.judge.grants)
-        for node in fleet.nodes:
-            for end, count in node.ends.items():
-                found[f"lock:{end}"] += count
-
-    return seen
+def _seen(fleet: LockFleet, found: Counter[str]) -> None:
+    found["lock:granted"] += len(fleet.judge.grants)
+    for node in fleet.nodes:
+        for end, count in node.ends.items():
+            found[f"lock:{end}"] += count

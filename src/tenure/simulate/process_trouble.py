@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Protocol
 
 from tenure.entropy import Random
 from tenure.errors import ConfigError
+from tenure.simulate.seed import Played
+from tenure.testing.checkers import Judge
 from tenure.testing.host import Host
 from tenure.testing.mixes import Mix
 from tenure.testing.network import Network
@@ -38,6 +40,18 @@ class Process(Protocol):
 
     def start(self) -> None:
         """Begin again after a crash."""
+
+
+class Fleet(Protocol):
+    """Processes without a leader, and their judge."""
+
+    network: Network
+
+    @property
+    def judge(self) -> Judge: ...
+
+    def conclude(self, longest_pause: float) -> None:
+        """Trouble is over: see what was promised come about. A process may stand still for so long yet."""
 
 
 class ProcessTrouble:
@@ -227,3 +241,20 @@ class ProcessTrouble:
     def quirks(self) -> bool:
         """The network's everyday faults are on all the time."""
         return True
+
+
+def play_trouble(
+    fleet: Fleet,
+    trouble: ProcessTrouble,
+    minutes: float,
+    *,
+    terms: Callable[[], int],
+    seen: Callable[[Counter[str]], None],
+    foreseen: tuple[type[BaseException], ...],
+) -> Played:
+    """Trouble for so many minutes, then none."""
+    trouble.begin(minutes * 60)
+    fleet.judge.run_until(trouble.ends_at)
+    if not fleet.judge.is_settled():
+        fleet.conclude(trouble.longest())
+    return Played(fleet.judge, fleet.network, trouble.hit, terms, seen, foreseen)

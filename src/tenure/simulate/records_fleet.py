@@ -12,7 +12,7 @@ from tenure.database.ids import key_of
 from tenure.database.resource import Resource
 from tenure.entropy import Random
 from tenure.errors import Conflict, RecordNotFound, StoreError, WriteUnknown
-from tenure.simulate.process_trouble import ProcessTrouble
+from tenure.simulate.process_trouble import ProcessTrouble, play_trouble
 from tenure.simulate.records_judge import Call, RecordsJudge
 from tenure.simulate.seed import Plan, Played, SeedResult, play
 from tenure.testing.bucket import SimulatedBucket, SimulatedStore
@@ -196,14 +196,10 @@ def run_records_seed(seed: int, plan: Plan) -> SeedResult:
         never = () if store.settings.get("repeated", True) else ("repeated",)
         random = Random(f"{seed}/records trouble")
         trouble = RecordsTrouble(world, fleet.network, fleet.clients, random, mix, UNIT, never=never)
-        trouble.begin(plan.minutes * 60)
-        fleet.judge.run_until(trouble.ends_at)
-        if not fleet.judge.is_settled():
-            fleet.conclude(trouble.longest())
-        return Played(
-            judge=fleet.judge,
-            network=fleet.network,
-            hit=trouble.hit,
+        return play_trouble(
+            fleet,
+            trouble,
+            plan.minutes,
             terms=lambda: len(fleet.judge.calls),
             seen=partial(_seen, fleet),
             foreseen=(StoreError,),
