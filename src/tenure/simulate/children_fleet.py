@@ -76,8 +76,8 @@ class ChildrenStage(Stage):
         service = worker.service
         assert service is not None
         before = self._candidates.get(worker.name)
-        if before is not None and before[0] is service:
-            return
+        if not service.running or (before is not None and before[0] is service):
+            return  # it was asked to leave as soon as it had begun, or has its candidate
         self._lives[worker.name] += 1
         life = f"{worker.name}-{self._lives[worker.name]}"
         candidate = CoordinatorCandidate(

@@ -213,7 +213,7 @@ FLEETS = {
                 )
             ),
         ),
-        crash_points=("_stop", "_outlast", "stop", "_keep", "up", "write"),
+        crash_points=("_check_elections", "__await__", "wait", "stop"),
         title="Of supervised children",
         promise="Each child on one node at most, started and ended in order, and in the end on the leader.",
     ),
@@ -245,7 +245,7 @@ FLEETS = {
             *_OF_STAGES,
             *(f"polling:{what}" for what in ("jobs", "begun", "completed", "failed", "deleted")),
         ),
-        crash_points=("_turn", "_start_on", "change", "write_summary", "_report", "_sweep"),
+        crash_points=("_run", "_consider", "change", "notes", "_register", "_turn_of"),
         title="Of polling",
         promise="Each job ends in one state and is counted once; its check is begun once at most.",
     ),

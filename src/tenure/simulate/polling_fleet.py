@@ -35,7 +35,7 @@ LIMITS: dict[str, Any] = {
 PATIENT_ALLOWANCE = 120.0
 """Seconds that some leaders give a worker to say what came of a check: longer than it offers that."""
 CALM_SECONDS = 100.0
-STALLED, CUT_OFF = 0.06, 0.2
+STALLED, CUT_OFF = 0.06, 0.5
 """Of the looks at a job, and of the notes that are cleared away, so many are their worker's last for a while."""
 GOES_ON_WITHIN = 25.0
 """Seconds of calm in which every schedule has another job."""
