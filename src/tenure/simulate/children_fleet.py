@@ -75,8 +75,8 @@ class ChildrenStage(Stage):
     async def work(self, worker: SimulatedWorker) -> None:
         service = worker.service
         assert service is not None
-        before = self._candidates.get(worker.name)
         await worker.host.clock.sleep(0.01)  # a stop that waited for the start comes first
+        before = self._candidates.get(worker.name)
         if not service.running or (before is not None and before[0] is service):
             return  # it was asked to leave as soon as it had begun, or has its candidate
         self._lives[worker.name] += 1
