@@ -106,7 +106,12 @@ fuzz: venv ## Fuzz what reads a bucket, guided by coverage, for SECONDS=60 (athe
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -q -e '.[fuzz]'
 	$(BIN)/python -m tools.fuzz $(or $(SECONDS),60)
 
-requirements: venv ## Print the tests that passed for each requirement (STRICT=1: fail if one has none)
+# Not run for each change: half an hour or more. What survives and is judged stands in tests/mutants/survivors.toml.
+.PHONY: mutants
+mutants: venv ## Make COUNT=200 small mistakes by SEED=1 in the lease, the ledger and the deciders: do the tests see them? (ARGS)
+	$(BIN)/python -m tools.mutants --seed $(or $(SEED),1) --count $(or $(COUNT),200) $(ARGS)
+
+requirements: venv ## Print the tests that passed for each requirement (STRICT=1: fail if one has none, or has no mutant that makes a test fail)
 	@$(BIN)/python tools/requirements.py $(if $(filter-out 0,$(STRICT)),--strict)
 
 docs: venv ## Build these documents into .build/docs/index.html; a warning is an error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import json
 import os
 import signal
 import socket
@@ -13,8 +15,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
 
 _PR_SET_PDEATHSIG = 1
+_numbers = itertools.count(1)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -99,3 +104,91 @@ def stop(process: subprocess.Popen[bytes], seconds: float = 5.0) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+class Child:
+    """A process, and all that it has written so far. It is killed at the end of a `with` block, if it still runs.
+
+    What it writes lies in two files in `folder`, so it is never held up by a reader. It gets no input.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: int | IO[Any] = subprocess.DEVNULL,
+    ) -> None:
+        """`env` is the whole of its environment; without it, it has this process's."""
+        name = f"child-{os.getpid()}-{next(_numbers)}"
+        self.out_path, self.err_path = folder / f"{name}.out", folder / f"{name}.err"
+        with self.out_path.open("wb") as out, self.err_path.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, preexec_fn=die_with_parent
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def out(self) -> str:
+        return self.out_path.read_text()
+
+    @property
+    def err(self) -> str:
+        return self.err_path.read_text()
+
+    @property
+    def lines(self) -> list[str]:
+        """What it has written to standard output, without a line that is not complete yet."""
+        return _whole_lines(self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The lines on standard error that are JSON objects."""
+        return [json.loads(line) for line in _whole_lines(self.err) if line.startswith("{")]
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        """Those that say so in their field `event`."""
+        return [each for each in self.events if each["event"] == event]
+
+    def report(self) -> str:
+        """All there is to say of it, for a test that fails."""
+        state = "runs" if self.runs else f"has ended with {self.process.returncode}"
+        return f"{self.process.args!r} {state}\n{self.out}\n{self.err}"
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = 60.0) -> int:
+        """Its exit code, once it has ended."""
+        return self.process.wait(seconds)
+
+    def end(self, number: int = signal.SIGTERM, seconds: float = 60.0) -> int:
+        """Ask it to end; its exit code."""
+        self.send(number)
+        return self.wait(seconds)
+
+    def kill(self) -> None:
+        if self.runs:
+            self.process.kill()
+        self.process.wait()
+
+
+def _whole_lines(text: str) -> list[str]:
+    return text[: text.rfind("\n") + 1].splitlines()

@@ -1,11 +1,13 @@
-"""Which tests show which requirement.
+"""Which tests show which requirement, and what makes them fail.
 
 Ids and texts come from docs/requirements.md, results from `.reports/requirements-<tier>.json`, which
 `tools.pytest_requirements` writes while tests run. The report is about the last run of each test, so it is only as
-fresh as those runs.
+fresh as those runs. Mutants and broken variants of the simulator come from tests/mutants/named.toml: each names the
+requirements that it breaks, and a mark without one is a claim that nobody has seen fail.
 
-Exit status: 0 reported; 1 a test names an id that the document does not have, the document itself is malformed, or
-(with --strict) an id has no passing test; 2 there are no results yet.
+Exit status: 0 reported; 1 a test or a mutant names an id that the document does not have, the document or the list of
+mutants is malformed, or (with --strict) an id has no passing test, or passing tests and no mutant; 2 there are no
+results yet.
 """
 
 from __future__ import annotations
@@ -14,16 +16,22 @@ import argparse
 import json
 import re
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+MUTANTS = "tests/mutants/named.toml"
 
 ID = re.compile(r"[A-Z]{2}-[1-9][0-9]*")
 SECTION = re.compile(r"## (?P<prefix>[A-Z]{2}): (?P<title>.+)")
 BULLET = re.compile(rf"- (?P<id>{ID.pattern}) (?P<text>\S.*)")
+RULE = re.compile(rf"{ID.pattern}|[A-Z]-[1-9][0-9]*")
+"""A requirement, or a rule or an invariant of the design: `I-3`, `E-4`."""
+OF_TESTS = "TS-"
+MUTANT_FIELDS = frozenset({"file", "before", "after", "test"})
 TEXT_WIDTH = 100
 
 Results = dict[str, set[str]]
@@ -31,6 +39,10 @@ Results = dict[str, set[str]]
 
 class MalformedDocument(Exception):
     """docs/requirements.md cannot be trusted as the list of ids."""
+
+
+class MalformedMutants(Exception):
+    """tests/mutants/named.toml cannot be trusted as the list of mutants."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +57,36 @@ class Report:
     requirements: tuple[Requirement, ...]
     passed: Mapping[str, set[str]]
     failed: Mapping[str, set[str]]
+    breakers: Mapping[str, list[str]]
+    """By id: the mutants and variants for which a test of it fails."""
 
     @property
     def unknown(self) -> dict[str, list[str]]:
-        """Ids that tests name and the document does not have, with those tests."""
+        """Ids that tests or mutants name and the document does not have, with those tests and mutants."""
         known = {requirement.id for requirement in self.requirements}
-        named = self.passed.keys() | self.failed.keys()
-        return {id_: sorted(self.passed.get(id_, set()) | self.failed.get(id_, set())) for id_ in sorted(named - known)}
+        named = self.passed.keys() | self.failed.keys() | {id_ for id_ in self.breakers if ID.fullmatch(id_)}
+        return {
+            id_: sorted({*self.passed.get(id_, ()), *self.failed.get(id_, ()), *self.breakers.get(id_, ())})
+            for id_ in sorted(named - known)
+        }
 
     @property
     def unshown(self) -> list[str]:
         return [requirement.id for requirement in self.requirements if not self.passed.get(requirement.id)]
+
+    @property
+    def unproven(self) -> list[str]:
+        """Ids that tests show, and that nobody has seen a test fail for."""
+        return [
+            requirement.id
+            for requirement in self.requirements
+            if self.passed.get(requirement.id) and not self.breakers.get(requirement.id) and _is_of_src(requirement)
+        ]
+
+
+def _is_of_src(requirement: Requirement) -> bool:
+    """Could a change of src/ break it? What the tests promise of themselves is in no file that a mutant changes."""
+    return not requirement.id.startswith(OF_TESTS)
 
 
 def parse_document(text: str) -> tuple[Requirement, ...]:
@@ -106,6 +137,34 @@ def read_results(folder: Path) -> tuple[Results, Results] | None:
     return dict(passed), dict(failed)
 
 
+def read_breakers(file: Path) -> dict[str, list[str]]:
+    """By id: `mutant <name>` or `variant <name>`. Empty where there is no list."""
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise MalformedMutants(str(error)) from None
+    found: dict[str, list[str]] = defaultdict(list)
+    names: set[str] = set()
+    for number, entry in enumerate(content.get("mutant", ()), start=1):
+        name, breaks = entry.get("name"), entry.get("breaks", ())
+        if not isinstance(name, str) or not name:
+            raise MalformedMutants(f"entry {number} has no name")
+        if name in names:
+            raise MalformedMutants(f"{name} is there twice")
+        names.add(name)
+        fields = entry.keys() - {"name", "breaks"}
+        if fields not in ({"variant"}, MUTANT_FIELDS):
+            raise MalformedMutants(f"{name}: expected {', '.join(sorted(MUTANT_FIELDS))}, or variant alone")
+        wrong = [id_ for id_ in breaks if RULE.fullmatch(id_) is None]
+        if wrong or not breaks:
+            raise MalformedMutants(f"{name}: breaks takes one or more ids such as 'EF-1'")
+        for id_ in breaks:
+            found[id_].append(f"variant {entry['variant']}" if "variant" in entry else f"mutant {name}")
+    return dict(found)
+
+
 def fold_cases(tests: Iterable[str]) -> list[str]:
     """One line per test function: a test with two hundred parameters is one proof, not two hundred."""
     cases: dict[str, int] = defaultdict(int)
@@ -134,11 +193,17 @@ def as_text(report: Report) -> Iterator[str]:
         yield from (f"{'':<6}   FAILED  {test}" for test in failed)
         if not passed:
             yield f"{'':<6}   no passing test"
+        breakers = report.breakers.get(requirement.id, ())
+        yield from (f"{'':<6}   fails with  {breaker}" for breaker in breakers)
+        if passed and not breakers and _is_of_src(requirement):
+            yield f"{'':<6}   no mutant or variant makes it fail"
     total = len(report.requirements)
     yield ""
     yield f"{total - len(report.unshown)} of {total} ids shown by a passing test"
     if report.unshown:
         yield f"not shown: {', '.join(report.unshown)}"
+    if report.unproven:
+        yield f"without a mutant or a variant that makes a test fail: {', '.join(report.unproven)}"
 
 
 def as_json(report: Report) -> str:
@@ -150,19 +215,21 @@ def as_json(report: Report) -> str:
                 "text": requirement.text,
                 "passed": sorted(report.passed.get(requirement.id, ())),
                 "failed": sorted(report.failed.get(requirement.id, ())),
+                "fails_with": list(report.breakers.get(requirement.id, ())),
             }
             for requirement in report.requirements
         ],
         "unknown": report.unknown,
         "shown": len(report.requirements) - len(report.unshown),
         "total": len(report.requirements),
+        "unproven": report.unproven,
     }
     return json.dumps(content, indent=2, ensure_ascii=False)
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = REPOSITORY) -> int:
     parser = argparse.ArgumentParser(description="Print the tests that passed for each requirement.")
-    parser.add_argument("--strict", action="store_true", help="fail if an id has no passing test")
+    parser.add_argument("--strict", action="store_true", help="fail if an id has no passing test or no mutant")
     parser.add_argument("--json", action="store_true", help="print JSON, with every parametrised case by name")
     options = parser.parse_args(arguments)
 
@@ -171,16 +238,21 @@ def main(arguments: Sequence[str] | None = None, root: Path = REPOSITORY) -> int
     except MalformedDocument as error:
         print(f"docs/requirements.md: {error}", file=sys.stderr)
         return 1
+    try:
+        breakers = read_breakers(root / MUTANTS)
+    except MalformedMutants as error:
+        print(f"{MUTANTS}: {error}", file=sys.stderr)
+        return 1
     results = read_results(root / ".reports")
     if results is None:
         print("no test results yet: run `make test` first", file=sys.stderr)
         return 2
 
-    report = Report(requirements, *results)
+    report = Report(requirements, *results, breakers)
     print(as_json(report) if options.json else "\n".join(as_text(report)))
     for id_, tests in report.unknown.items():
         print(f"error: {id_} is not in docs/requirements.md, but is named by {', '.join(tests)}", file=sys.stderr)
-    return 1 if report.unknown or (options.strict and report.unshown) else 0
+    return 1 if report.unknown or (options.strict and (report.unshown or report.unproven)) else 0
 
 
 if __name__ == "__main__":

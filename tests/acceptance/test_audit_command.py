@@ -26,9 +26,9 @@ from tenure.election.records import Term, encode
 from tenure.errors import StoreError, TenureError
 from tenure.store.directory.layout import file_of
 from tenure.store.url import parse_url
-from tests.acceptance.command import Run, tenure
 from tests.acceptance.fleet import PATIENCE, fleet, leader_of
 from tests.acceptance.test_status import DEAD, command, plant
+from tests.support.command import Run, tenure
 
 ROOT = Path(__file__).parents[2]
 FOLDER = folder_of("default")

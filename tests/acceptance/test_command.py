@@ -18,8 +18,8 @@ from tenure.cli.settings import load
 from tenure.coordinator.audit import FindingKind, TermEnd
 from tenure.election.records import encode
 from tenure.observe.view import Kind
-from tests.acceptance.command import tenure
 from tests.acceptance.test_status import DEAD, plant
+from tests.support.command import tenure_process
 
 COMMANDS = tuple(cli.all_commands(click.Context(cli)))
 ROOT = Path(__file__).parents[2]
@@ -34,8 +34,8 @@ EXPECTED = {
 
 @pytest.mark.req("OP-1")
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert __version__ in tenure("--version").out
-    assert "Usage: tenure" in tenure("--help").out
+    assert __version__ in tenure_process("--version").out
+    assert "Usage: tenure" in tenure_process("--help").out
     assert set(COMMANDS) >= EXPECTED
     for name in COMMANDS:
         assert run([name, "--help"]) == 0
@@ -43,7 +43,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_command_is_refused_by_name() -> None:
-    refused = tenure("docter")
+    refused = tenure_process("docter")
     assert refused.code == 2
     assert refused.err.startswith("tenure: there is no command 'docter': did you mean doctor?")
 
@@ -57,7 +57,7 @@ def test_every_command_its_options_and_exit_codes_are_in_the_docs() -> None:
         assert f"`{kind.value}`" in page, kind
     for variable in ("TENURE_URL", "TENURE_NAMESPACE", "TENURE_CONFIG", "TENURE_DEBUG"):
         assert f"`{variable}`" in page
-        assert variable in tenure("--help").out
+        assert variable in tenure_process("--help").out
 
 
 def test_what_the_docs_show_as_tenure_toml_is_one(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_simulation_is_of_one_kind(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.slow
 def test_a_simulation_does_not_warn_of_the_trouble_that_it_makes() -> None:
-    ran = tenure("simulate", "--seeds", "8", "--minutes", "5", "--processes", "2")
+    ran = tenure_process("simulate", "--seeds", "8", "--minutes", "5", "--processes", "2")
     assert (ran.code, ran.err) == (0, "")
 
 

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from tenure import CoordinatorConfig, EventualConsistencyPlugin, blocking
-from tests.acceptance.command import Run
-from tests.acceptance.test_queue_command import ok, surroundings, tenure
+from tests.support.command import Run, environment, ok, tenure
 
 PATIENCE = 60.0
 UrlOf = Callable[[str], str]
@@ -50,7 +49,7 @@ def leading(url: str, **options: Any) -> Iterator[tuple[blocking.Database, block
 
 
 def counter(home: Path, command: str, *words: str, **environment: str) -> Run:
-    return tenure(home, "counter", command, *words, **environment)
+    return tenure("counter", command, *words, **environment, home=home)
 
 
 def files(folder: Path) -> set[str]:
@@ -152,7 +151,7 @@ def test_a_live_ranking_on_a_terminal_and_lines_elsewhere(url_of: UrlOf, home: P
         process = subprocess.Popen(
             [sys.executable, "-m", "tenure", "counter", *watched],
             cwd=home,
-            env={**surroundings(), "TERM": "xterm", "COLUMNS": "80"},
+            env=environment({"TERM": "xterm"}),
             stdin=subprocess.DEVNULL,
             stdout=follower,
             stderr=subprocess.PIPE,

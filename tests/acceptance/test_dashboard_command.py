@@ -24,11 +24,9 @@ import pytest
 from tenure.cli.dashboard import listening, logging_to_stderr, serve
 from tenure.cli.main import run
 from tenure.dashboard.app import build
-from tests.acceptance.command import tenure
 from tests.acceptance.pages import PYTHON, ROOT, SHELL, blocks, commands
 from tests.acceptance.test_doctor import files_of
-
-pytestmark = pytest.mark.req("OP-5")
+from tests.support.command import tenure_process
 
 PATIENCE = 60.0
 TOKEN = "a-token-of-some-length"
@@ -82,6 +80,7 @@ def served(*arguments: str, **environment: str) -> Iterator[Served]:
         server.process.communicate()
 
 
+@pytest.mark.req("OP-5")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_it_shows_a_bucket_writes_nothing_and_ends_when_told(tmp_path: Path, how: signal.Signals) -> None:
     bucket = tmp_path / "bucket"
@@ -106,6 +105,7 @@ def test_it_shows_a_bucket_writes_nothing_and_ends_when_told(tmp_path: Path, how
     assert files_of(bucket) == before
 
 
+@pytest.mark.req("OP-5")
 def test_with_a_token_from_the_environment_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
@@ -274,10 +274,10 @@ def test_a_page_that_cannot_be_shown_is_not_announced(
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "starlette.py").write_text("raise ImportError('no module named starlette')\n")
-    found = tenure("dashboard", tmp_path.as_uri(), PYTHONPATH=str(tmp_path))
+    found = tenure_process("dashboard", tmp_path.as_uri(), PYTHONPATH=str(tmp_path))
     assert found.code == 2
     assert "pip install 'tenure[dashboard]'" in found.err
-    assert tenure("status", tmp_path.as_uri(), "--no-wait", PYTHONPATH=str(tmp_path)).code == 1, "others work"
+    assert tenure_process("status", tmp_path.as_uri(), "--no-wait", PYTHONPATH=str(tmp_path)).code == 1, "others work"
 
 
 class TestPage:

@@ -24,7 +24,8 @@ import pytest
 
 from tenure.store import Access, open_store
 from tenure.store.url import parse_url
-from tests.acceptance.command import Run, tenure
+from tests.support.command import Run, tenure_process
+from tests.support.waiting import eventually_here
 
 COMMAND = [sys.executable, "-m", "tenure", "demo"]
 IN_TIME = 30.0
@@ -68,7 +69,7 @@ def check(run: Run) -> None:
 @pytest.mark.slow
 def test_the_story_for_scripts_on_a_directory_of_the_users(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
-    run = tenure("demo", "--json", "--store", tmp_path.as_uri())
+    run = tenure_process("demo", "--json", "--store", tmp_path.as_uri())
     check(run)
     assert run.json()["store"].startswith(f"{tmp_path.as_uri()}/tenure-demo-")
     for sentence in (
@@ -91,7 +92,7 @@ def test_the_story_for_scripts_on_a_directory_of_the_users(tmp_path: Path) -> No
 def test_the_story_on_a_bucket(url_of: Callable[[str], str]) -> None:
     url = url_of("ministack")
     secret = parse_url(url).options["secret_access_key"]
-    run = tenure("demo", "--json", "--store", url)
+    run = tenure_process("demo", "--json", "--store", url)
     check(run)
     assert secret not in run.out + run.err
     assert "All that they share is a bucket" in run.err
@@ -106,7 +107,7 @@ async def _keys(url: str) -> list[str]:
 def test_a_store_that_cannot_do_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for url in ("memory://", "ftp://somewhere", f"file://{tmp_path}/file"):
-        run = tenure("demo", "--store", url)
+        run = tenure_process("demo", "--store", url)
         assert run.code == 2, run.out + run.err
         assert len(run.err.strip().splitlines()) == 1
         assert run.out == ""
@@ -116,7 +117,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     """Before anything is begun."""
     (tmp_path / "starlette").mkdir()
     (tmp_path / "starlette" / "__init__.py").write_text("raise ImportError('not here')")
-    run = tenure("demo", "--dashboard", PYTHONPATH=str(tmp_path))
+    run = tenure_process("demo", "--dashboard", PYTHONPATH=str(tmp_path))
     assert run.code == 2
     assert run.out == ""
     assert len(run.err.strip().splitlines()) == 1
@@ -144,7 +145,7 @@ def test_the_story_in_a_browser_goes_on_until_it_is_ended(tmp_path: Path) -> Non
     assert told.count(address) == told.count(token) == 2
     assert "All is right" in told
     # Those who go on have a leader in a moment.
-    _until(lambda: _asked(address + "api/snapshot")["lease"]["leader"] in ("eva", "fin", "gus"))
+    eventually_here(lambda: _asked(address + "api/snapshot")["lease"]["leader"] in ("eva", "fin", "gus"))
     snapshot = _asked(address + "api/snapshot")
     assert snapshot["meta"]["namespace"] == "demo"
     assert [queue["name"] for queue in snapshot["queues"]["rows"]] == ["orders"]
@@ -177,13 +178,6 @@ def _state(pid: int) -> str:
         return "gone"
 
 
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + IN_TIME
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def _with_a_frozen_leader(home: Path, *options: str) -> tuple[subprocess.Popen[bytes], list[int]]:
     demo = subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(home)}
@@ -191,7 +185,7 @@ def _with_a_frozen_leader(home: Path, *options: str) -> tuple[subprocess.Popen[b
     assert demo.stdout is not None
     while b"is frozen (SIGSTOP)" not in (line := demo.stdout.readline()):
         assert line, demo.communicate()
-    _until(lambda: "T" in map(_state, _children(demo.pid)))
+    eventually_here(lambda: "T" in map(_state, _children(demo.pid)))
     started = _children(demo.pid)
     assert len(started) == 3
     return demo, started
@@ -226,7 +220,7 @@ def test_a_demo_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> No
     demo, started = _with_a_frozen_leader(tmp_path)
     demo.kill()
     demo.communicate(timeout=IN_TIME)
-    _until(lambda: {_state(pid) for pid in started} <= {"gone", "Z"})
+    eventually_here(lambda: {_state(pid) for pid in started} <= {"gone", "Z"})
 
 
 @pytest.mark.slow

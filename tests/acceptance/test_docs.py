@@ -44,6 +44,7 @@ from tenure.plugins.supervisor.telemetry import TELEMETRY_NAMES
 from tenure.plugins.ttl import Counts, TTLSettings, TTLStats
 from tenure.plugins.ttl import events as ttl_events
 from tests.acceptance.fleet import fleet
+from tests.support.waiting import eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
 PATIENCE = 60.0
@@ -87,11 +88,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenure.database.core.CoordinatorConfig", fast)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
-
-
 async def test_plugins(tmp_path: Path) -> None:
     url = tmp_path.as_uri()
     written: list[tuple[int, int]] = []
@@ -111,15 +107,15 @@ async def test_plugins(tmp_path: Path) -> None:
     )
 
     async def serve() -> None:
-        await until(lambda: written)
+        await eventually(lambda: written)
         plugin = page.names["plugin"]
         assert plugin.is_coordinator
         async with fleet(url, "pod-7") as others:
             await page.run_others()
-            await until(others["pod-7"].is_leader)
-            await until(lambda: not plugin.is_coordinator)
-            await until(lambda: (1, 0) in written)  # the one that works alone
-            await until(lambda: any(words[1:] == ("->", "pod-7") for words in told))
+            await eventually(others["pod-7"].is_leader)
+            await eventually(lambda: not plugin.is_coordinator)
+            await eventually(lambda: (1, 0) in written)  # the one that works alone
+            await eventually(lambda: any(words[1:] == ("->", "pod-7") for words in told))
         await plugin.coordinator.stop()
         await plugin.stop()
 
@@ -164,7 +160,7 @@ async def test_supervisor(tmp_path: Path) -> None:
     assert tokens
     assert [child.name for child in names["children"]] == ["mailer", "api", "log"]
     assert sum(words[:2] == ("node-1", 1) for words in told) == 3
-    await until(lambda: ("node-1", "stopped") in told)
+    await eventually(lambda: ("node-1", "stopped") in told)
 
 
 async def test_queue(tmp_path: Path) -> None:
@@ -203,7 +199,7 @@ async def test_queue(tmp_path: Path) -> None:
         queue = page.names["queue"]
         for block in page.others:
             if "redrive" in block.co_names:
-                await until(lambda: {*range(1000), 21} <= set(orders()))
+                await eventually(lambda: {*range(1000), 21} <= set(orders()))
                 while not (await queue.stats()).dead:
                     await asyncio.sleep(0.05)
             if "blocking" in block.co_names:  # a program of its own, without a loop
@@ -213,7 +209,7 @@ async def test_queue(tmp_path: Path) -> None:
             if asyncio.iscoroutine(result):
                 await result
         await queue.enqueue({"order": 9})
-        await until(lambda: any(words[1:] == ("dead:", "refused") for words in told))
+        await eventually(lambda: any(words[1:] == ("dead:", "refused") for words in told))
         assert orders().count(8) == 2, "one with a key, one of the thousand; the second with that key was dropped"
         assert any(words[1:3] == ("refused", {"order": 9}) for words in told), "a dead letter was shown"
         assert any(isinstance(words[0], str) and words[0].endswith("-0") for words in told), "an id, from a thread"
@@ -377,7 +373,7 @@ async def test_ttl(tmp_path: Path) -> None:
         (kept,) = (await db.resource("old-logs").list()).records
         assert {"resource", "id", "version", "created_at", "expired_at", "data"} == set(kept.data)
         assert kept.data["data"] == {"path": "of logs"}
-        await until(lambda: (1, ("last",)) in told)
+        await eventually(lambda: (1, ("last",)) in told)
         assert await db.resource("sessions").exists("s1"), "it was persisted"
 
     await page.run(serve)
@@ -563,7 +559,7 @@ async def test_schedule(tmp_path: Path) -> None:
         assert {record.job for record in await scheduler.history()} == {"welcome-7", "nightly", "dump", "digest"}
         nightly, _ = await scheduler.history("nightly")
         assert (nightly.outcome, nightly.attempts, nightly.token) == ("fired", 2, reports[-1][1])
-        await until(lambda: ("nightly", "failed:", "ValueError: not yet") in told)
+        await eventually(lambda: ("nightly", "failed:", "ValueError: not yet") in told)
         await page.names["book"](_begun())
         await page.names["show"](_begun())
 

@@ -10,7 +10,6 @@ import ast
 import asyncio
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from tenure.plugins.poll import (
 )
 from tests.acceptance.fleet import fleet, leader_of
 from tests.acceptance.pages import PYTHON, ROOT, blocks
+from tests.support.waiting import eventually
 
 PATIENCE = 60.0
 
@@ -55,12 +55,6 @@ async def run(text: str, **names: Any) -> dict[str, Any]:
     return names
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def test_health(tmp_path: Path) -> None:
     (block,) = python("health.md")
     async with fleet(tmp_path.as_uri(), "ada") as coordinators:
@@ -69,7 +63,7 @@ async def test_health(tmp_path: Path) -> None:
         try:
             assert names["status"] in (200, 503)
             assert json.loads(names["body"])["leader"] == "ada"
-            await until(lambda: names["health"].response()[0] == 200)
+            await eventually(lambda: names["health"].response()[0] == 200)
         finally:
             await names["health"].stop()
 

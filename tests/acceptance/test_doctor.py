@@ -10,7 +10,7 @@ from obstore.store import S3Store
 
 from lab.buckets import make_bucket
 from lab.endpoint import AzureEndpoint, S3Endpoint
-from tests.acceptance.command import Run, tenure
+from tests.support.command import Run, tenure
 
 BUCKET = "tests"
 KEYS = {"fit", "reasons", "dialect", "races", "latency_ms"}
@@ -120,7 +120,6 @@ def test_a_store_that_waits_between_check_and_write_is_refused_every_time(racy: 
         assert "were told that they won" in report["reasons"][0]
 
 
-@pytest.mark.req("OP-3")
 def test_a_bucket_that_does_not_exist(ministack: S3Endpoint) -> None:
     run = tenure("doctor", ministack.store_url("nosuchbucket"), "--json")
     assert run.code == 1
@@ -128,7 +127,6 @@ def test_a_bucket_that_does_not_exist(ministack: S3Endpoint) -> None:
     assert "there is no bucket" in run.json()["reasons"][0]
 
 
-@pytest.mark.req("OP-3")
 @pytest.mark.parametrize(
     ("endpoint", "says"),
     [("127.0.0.1:1", "the connection was refused"), ("nobody.invalid", "its host name cannot be resolved")],
@@ -143,7 +141,6 @@ def test_an_unreachable_endpoint(endpoint: str, says: str) -> None:
     assert SECRET not in run.out + run.err
 
 
-@pytest.mark.req("OP-3")
 @pytest.mark.slow
 def test_an_endpoint_that_never_answers() -> None:
     with socket.socket() as silent:

@@ -17,7 +17,7 @@ from lab.faults import status_after_apply, status_before_apply
 from lab.gcs import Gcs
 from lab.racy import Oddities, RacyS3
 from tenure.doctor import examine
-from tests.acceptance.command import tenure
+from tests.support.command import tenure_process
 
 QUICK = {"rounds": 2, "processes": 2, "samples": 2}
 WRITES_BEFORE_RACES = 16
@@ -172,6 +172,6 @@ def test_debug_shows_the_trace_and_keeps_the_exit_code() -> None:
     ],
 )
 def test_settings_that_contradict_each_other_are_asked_about(url: str, environment: dict[str, str], says: str) -> None:
-    run = tenure("doctor", url, **environment)
+    run = tenure_process("doctor", url, **environment)
     assert run.code == 2
     assert says in run.err

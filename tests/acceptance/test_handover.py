@@ -11,9 +11,9 @@ from tenure.coordinator.layout import STATE, namespace_store
 from tenure.coordinator.reading import read_state
 from tenure.election.records import State, encode
 from tenure.store import open_store
-from tests.acceptance.command import tenure
 from tests.acceptance.fleet import fleet, leader_of
 from tests.acceptance.test_status import DEAD, command, plant
+from tests.support.command import tenure
 
 NAMES = ("ada", "ben", "cyd")
 READY = 0.6

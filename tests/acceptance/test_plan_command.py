@@ -13,13 +13,12 @@ from rich.console import Console
 from tenure.cli.plan import show
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.plan import Circumstances, make_plan
-from tests.acceptance.command import tenure
+from tests.support.command import tenure
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-pytestmark = pytest.mark.req("OP-4")
 
-
+@pytest.mark.req("OP-4")
 def test_it_says_what_a_fleet_costs_and_how_soon_it_has_a_leader_again() -> None:
     run = tenure("plan", "--workers", "5", TENURE_URL="", COLUMNS="100")
     assert run.code == 0
@@ -35,6 +34,7 @@ def test_it_says_what_a_fleet_costs_and_how_soon_it_has_a_leader_again() -> None
     assert lines[-1].endswith(".")
 
 
+@pytest.mark.req("OP-4")
 def test_as_json_it_gives_every_figure() -> None:
     found = tenure("plan", "--workers", "5", "--json", "--latency", "20ms", TENURE_URL="").json()
     plan = make_plan(CoordinatorConfig(), Circumstances(workers=5, latency=0.02))
@@ -49,6 +49,7 @@ def test_as_json_it_gives_every_figure() -> None:
     assert {"setting", "from", "to", "effect"} <= set(found["knobs"][0])
 
 
+@pytest.mark.req("OP-4")
 def test_timings_may_be_given_as_for_the_other_commands() -> None:
     six = tenure("plan", "--lease", "6s", "--provider", "s3", "--json", TENURE_URL="").json()
     assert six["config"]["lease_timeout"] == 6
@@ -77,6 +78,7 @@ def test_a_url_names_the_provider_and_is_never_opened() -> None:
     assert set(both["usd_per_month"]) == {"az"}
 
 
+@pytest.mark.req("OP-4")
 def test_keys_and_versions_cost_extra() -> None:
     plain = tenure("plan", "--provider", "s3", "--json", TENURE_URL="").json()
     keys = tenure("plan", "--provider", "s3", "--kms", "--json", TENURE_URL="").json()
@@ -123,6 +125,7 @@ def test_what_was_asked_wrongly_is_refused_in_a_sentence(arguments: tuple[str, .
     assert run.out == ""
 
 
+@pytest.mark.req("OP-4")
 def test_the_page_on_cost_has_the_figures_that_the_command_gives() -> None:
     """Each row: preset and size, requests, USD, and failover: best, mean, at most, worst."""
     rows = re.findall(

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
-import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from lab.process import Child
 from tenure import Database
-from tenure.cli.main import run
 from tenure.errors import ConfigConflict
 from tenure.plugins.queue import S3QueuePlugin
-from tests.acceptance.command import Run
+from tests.support.command import ok, tenure, tenure_child, tenure_process
+from tests.support.waiting import eventually_here
 
 PATIENCE = 60.0
 UrlOf = Callable[[str], str]
@@ -102,112 +98,22 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-def surroundings() -> dict[str, str]:
-    """For a process in another working directory, to which nobody has said anything about tenure."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
-    if path := clean.get("PYTHONPATH"):
-        clean["PYTHONPATH"] = os.pathsep.join(str(Path(each).absolute()) for each in path.split(os.pathsep))
-    return clean
-
-
-def process(home: Path, *arguments: str, given: str | bytes = b"") -> Run:
-    done = subprocess.run(
-        [sys.executable, "-m", "tenure", *arguments],
-        capture_output=True,
-        input=given if isinstance(given, bytes) else given.encode(),
-        timeout=120,
-        cwd=home,
-        env=surroundings(),
-    )
-    ran = Run(done.returncode, done.stdout.decode(), done.stderr.decode(), 0.0)
-    assert "Traceback" not in ran.out + ran.err, ran.err
-    return ran
-
-
-def tenure(home: Path, *arguments: str, given: str | bytes = b"", **environment: str) -> Run:
-    """All of the command but the start of a process, which takes longer than the rest."""
-    out, err = io.StringIO(), io.StringIO()
-    clean = {name: None for name in os.environ if name.startswith("TENURE_")}
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as file:
-        for name, value in {**clean, **environment}.items():
-            patch.delenv(name) if value is None else patch.setenv(name, value)
-        file.write(given if isinstance(given, bytes) else given.encode())
-        file.seek(0)
-        patch.chdir(home)
-        patch.setattr(sys, "path", list(sys.path))
-        patch.setattr(sys, "stdin", io.TextIOWrapper(file))
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run(list(arguments))
-        sys.stdin.detach()  # type: ignore[attr-defined]
-    ran = Run(code, out.getvalue(), err.getvalue(), 0.0)
-    assert "Traceback" not in ran.out + ran.err, ran.err
-    return ran
-
-
-def ok(ran: Run) -> Run:
-    assert ran.code == 0, ran.err
-    return ran
-
-
-class Worker:
-    """`tenure queue work` in a process of its own."""
-
-    def __init__(self, home: Path, url: str, queue: str, handler: str, *options: str) -> None:
-        self._out, self._err = home / f"{time.monotonic_ns()}.out", home / f"{time.monotonic_ns()}.err"
-        work = ("queue", "work", url, queue, handler, *options, "--json", "--lease", "2s")
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tenure", *work],
-                cwd=home,
-                env=surroundings(),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-            )
-
-    @property
-    def lines(self) -> list[str]:
-        return self._out.read_text().splitlines()
-
-    @property
-    def said(self) -> str:
-        return self._err.read_text()
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.said.splitlines()]
-
-    def heard(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == kind]
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+def working_on(home: Path, url: str, queue: str, handler: str, *options: str) -> Child:
+    work = ("queue", "work", url, queue, handler, *options, "--json", "--lease", "2s")
+    return tenure_child(*work, folder=home, home=home)
 
 
 @contextlib.contextmanager
-def working(home: Path, url: str, queue: str, handler: str, *options: str) -> Iterator[Worker]:
-    worker = Worker(home, url, queue, handler, *options)
-    try:
-        until(lambda: worker.heard("started") or worker.process.poll() is not None)
-        assert worker.process.poll() is None, worker.events
+def working(home: Path, url: str, queue: str, handler: str, *options: str) -> Iterator[Child]:
+    """`tenure queue work` in a process of its own, once it has started."""
+    with working_on(home, url, queue, handler, *options) as worker:
+        eventually_here(lambda: worker.named("started") or not worker.runs, worker.report)
+        assert worker.runs, worker.report()
         yield worker
-    finally:
-        if worker.process.poll() is None:
-            worker.process.kill()
-            worker.process.wait()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
-    return found
 
 
 def stats(home: Path, url: str, queue: str) -> dict[str, Any]:
-    found = ok(tenure(home, "queue", "stats", url, queue, "--json")).json()
+    found = ok(tenure("queue", "stats", url, queue, "--json", home=home)).json()
     assert found["queue"] == queue
     return dict(found)
 
@@ -217,7 +123,7 @@ def until_stats(home: Path, url: str, queue: str, **wanted: object) -> dict[str,
         found = stats(home, url, queue)
         return found if all(found[key] == value for key, value in wanted.items()) else None
 
-    return dict(until(fits))
+    return dict(eventually_here(fits, lambda: stats(home, url, queue), pause=0.05))
 
 
 # Everyday use
@@ -228,10 +134,10 @@ def until_stats(home: Path, url: str, queue: str, **wanted: object) -> dict[str,
 @pytest.mark.slow
 def test_what_was_put_is_handled_and_counted(kind: str, url_of: UrlOf, home: Path) -> None:
     url = url_of(kind)
-    ids = ok(process(home, "queue", "put", url, "mail", '{"to": "ada"}', "--header", "trace=7")).out.split()
-    ids += ok(process(home, "queue", "put", url, "mail", "-", "--as", "text", given="grüße")).out.split()
+    ids = ok(tenure_process("queue", "put", url, "mail", '{"to": "ada"}', "--header", "trace=7", home=home)).out.split()
+    ids += ok(tenure_process("queue", "put", url, "mail", "-", "--as", "text", given="grüße", home=home)).out.split()
     lines = "".join(f'{{"n": {number}}}\n' for number in range(200))
-    ids += ok(process(home, "queue", "put", url, "mail", "--json-lines", given=lines)).out.split()
+    ids += ok(tenure_process("queue", "put", url, "mail", "--json-lines", given=lines, home=home)).out.split()
     assert len(set(ids)) == 202
     before = stats(home, url, "mail")
     assert (before["enqueued"], before["inbox"]) == (0, 3)  # durable, and no leader has ever been there
@@ -247,24 +153,24 @@ def test_what_was_put_is_handled_and_counted(kind: str, url_of: UrlOf, home: Pat
     assert kinds[0] == "started"
     assert kinds[-2:] == ["stopping", "stopped"]
     assert {"leader", "leading"} <= set(kinds)
-    assert worker.heard("stopped")[0]["done"] == 202
+    assert worker.named("stopped")[0]["done"] == 202
     for name in ("queue stats", "queue peek"):
-        assert "mail" in ok(process(home, *name.split(), url, "mail")).out
+        assert "mail" in ok(tenure_process(*name.split(), url, "mail", home=home)).out
 
 
 @pytest.mark.parametrize("options", [("handlers:coroutine",), ("handlers:plain", "--blocking", "process")])
 def test_every_kind_of_handler(options: tuple[str, ...], url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ids = ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="1\n2\n3\n")).out.split()
+    ids = ok(tenure("queue", "put", url, "mail", "--json-lines", given="1\n2\n3\n", home=home)).out.split()
     with working(home, url, "mail", *options) as worker:
-        until(lambda: len(worker.lines) == 3)
+        eventually_here(lambda: len(worker.lines) == 3)
         assert worker.end(signal.SIGINT) == 0
     assert sorted(line.split()[1] for line in worker.lines) == sorted(ids)
 
 
 def test_a_handler_of_batches(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="1\n" * 30))
+    ok(tenure("queue", "put", url, "mail", "--json-lines", given="1\n" * 30, home=home))
     with working(home, url, "mail", "handlers:batch", "--batch", "20", "--concurrency", "1") as worker:
         until_stats(home, url, "mail", done=30)
         assert worker.end() == 0
@@ -275,8 +181,8 @@ def test_a_handler_of_batches(url_of: UrlOf, home: Path) -> None:
 
 def test_what_waits_is_shown_without_being_taken_or_touched(url_of: UrlOf, home: Path, tmp_path: Path) -> None:
     url = url_of("directory")
-    first = ok(tenure(home, "queue", "put", url, "mail", '"a\\u001b[31m"', "--ordering-key", "k")).out.strip()
-    ok(tenure(home, "queue", "put", url, "mail", "2", "--delay", "1h"))
+    first = ok(tenure("queue", "put", url, "mail", '"a\\u001b[31m"', "--ordering-key", "k", home=home)).out.strip()
+    ok(tenure("queue", "put", url, "mail", "2", "--delay", "1h", home=home))
 
     def files() -> dict[str, bytes]:
         return {
@@ -285,24 +191,24 @@ def test_what_waits_is_shown_without_being_taken_or_touched(url_of: UrlOf, home:
 
     before = files()
     for _ in range(2):
-        (message,) = ok(tenure(home, "queue", "peek", url, "mail", "--json")).json()["messages"]
+        (message,) = ok(tenure("queue", "peek", url, "mail", "--json", home=home)).json()["messages"]
         assert (message["id"], message["body"], message["ordering_key"]) == (first, "a\x1b[31m", "k")
         assert message["ref"] is None
-    shown = ok(tenure(home, "queue", "peek", url, "mail")).out
+    shown = ok(tenure("queue", "peek", url, "mail", home=home)).out
     assert first in shown
     assert "a\\x1b[31m" in shown
     assert "\x1b" not in shown
-    ok(tenure(home, "queue", "stats", url, "mail"))
-    ok(tenure(home, "queue", "dead", "list", url, "mail"))
+    ok(tenure("queue", "stats", url, "mail", home=home))
+    ok(tenure("queue", "dead", "list", url, "mail", home=home))
     assert files() == before
 
     # The same, once a leader has counted it.
     with working(home, url, "mail", "handlers:plain"):
         until_stats(home, url, "mail", done=1, delayed=1)
-        ok(tenure(home, "queue", "pause", url, "mail", "--wait"))
-        third = ok(tenure(home, "queue", "put", url, "mail", "3")).out.strip()
+        ok(tenure("queue", "pause", url, "mail", "--wait", home=home))
+        third = ok(tenure("queue", "put", url, "mail", "3", home=home)).out.strip()
         until_stats(home, url, "mail", ready=1, inbox=0)
-        (message,) = ok(tenure(home, "queue", "peek", url, "mail", "--json")).json()["messages"]
+        (message,) = ok(tenure("queue", "peek", url, "mail", "--json", home=home)).json()["messages"]
     assert (message["id"], message["body"], message["attempt"]) == (third, 3, 1)
     assert message["ref"] is not None
 
@@ -312,8 +218,8 @@ def test_queues_are_listed(kind: str, url_of: UrlOf, home: Path) -> None:
     url = url_of(kind)
     names = ["mail", "mail-2", "mail box", "é/è"]
     for name in names:
-        ok(tenure(home, "queue", "put", url, name, "--json-lines", given="1\n2\n"))
-    ok(tenure(home, "queue", "create", url, "created"))
+        ok(tenure("queue", "put", url, name, "--json-lines", given="1\n2\n", home=home))
+    ok(tenure("queue", "create", url, "created", home=home))
 
     async def put_strange() -> None:
         async with Database(url) as db:
@@ -321,38 +227,38 @@ def test_queues_are_listed(kind: str, url_of: UrlOf, home: Path) -> None:
             for key in ("name=~zz/log/1", "other/log/1", "name=~0a/log/1", "name=mailbox"):
                 await db.store.put(f"plugin=s3-queue/{key}", b"1")
 
-    listed = ok(tenure(home, "queue", "list", url))
+    listed = ok(tenure("queue", "list", url, home=home))
     assert (listed.out.splitlines(), listed.err) == (sorted([*names, "created"]), "")
     asyncio.run(put_strange())
-    listed = ok(tenure(home, "queue", "list", "--json", TENURE_URL=url))
+    listed = ok(tenure("queue", "list", "--json", TENURE_URL=url, home=home))
     strange = ["name=mailbox", "name=~0a/", "name=~zz/", "other/"]
     assert listed.json() == {"queues": sorted([*names, "created"]), "unreadable": strange, "more": False}
-    listed = ok(tenure(home, "queue", "list", url))
+    listed = ok(tenure("queue", "list", url, home=home))
     assert listed.out.splitlines() == sorted([*names, "created"])
     assert "tenure: other/ in plugin=s3-queue/ is no queue: its name was not made by tenure" in listed.err.splitlines()
-    cut = ok(tenure(home, "queue", "list", url, "--limit", "2"))
+    cut = ok(tenure("queue", "list", url, "--limit", "2", home=home))
     assert (len(cut.out.splitlines()), cut.err) == (2, "tenure: there are more than 2: see --limit\n")
 
 
 def test_no_queues_are_listed(home: Path, tmp_path: Path) -> None:
     place = tmp_path / "empty"
     place.mkdir()
-    listed = ok(tenure(home, "queue", "list", place.as_uri()))
+    listed = ok(tenure("queue", "list", place.as_uri(), home=home))
     assert (listed.out, listed.err) == ("", f"tenure: there are no queues at {place.as_uri()}\n")
     assert list(place.iterdir()) == []
-    missing = tenure(home, "queue", "list", (tmp_path / "missing").as_uri())
+    missing = tenure("queue", "list", (tmp_path / "missing").as_uri(), home=home)
     assert (missing.code, missing.out) == (2, "")
 
 
 @pytest.mark.slow
 def test_stats_are_watched(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "put", url, "mail", "1"))
+    ok(tenure("queue", "put", url, "mail", "1", home=home))
     watch = ("queue", "stats", url, "mail", "--watch", "--interval", "200ms", "--for", "3s")
-    looks = [json.loads(line) for line in ok(tenure(home, *watch, "--json")).out.splitlines()]
+    looks = [json.loads(line) for line in ok(tenure(*watch, "--json", home=home)).out.splitlines()]
     assert len(looks) >= 2
     assert looks[-1]["done_per_second"] == 0
-    lines = ok(tenure(home, *watch)).out.splitlines()
+    lines = ok(tenure(*watch, home=home)).out.splitlines()
     assert len(lines) == 1  # nothing has changed
     assert "inbox 1" in lines[0]
 
@@ -365,29 +271,29 @@ def test_stats_are_watched(url_of: UrlOf, home: Path) -> None:
 @pytest.mark.slow
 def test_what_fails_is_explained_and_can_be_brought_back(kind: str, url_of: UrlOf, home: Path) -> None:
     url = url_of(kind)
-    message = ok(tenure(home, "queue", "put", url, "mail", '{"to": "ada"}', "--max-attempts", "2")).out.strip()
+    message = ok(tenure("queue", "put", url, "mail", '{"to": "ada"}', "--max-attempts", "2", home=home)).out.strip()
     with working(home, url, "mail", "handlers:picky", "--worker-id", "ada") as worker:
         until_stats(home, url, "mail", dead=1)
-        (letter,) = ok(tenure(home, "queue", "dead", "list", url, "mail", "--json")).json()["letters"]
+        (letter,) = ok(tenure("queue", "dead", "list", url, "mail", "--json", home=home)).json()["letters"]
         assert (letter["id"], letter["attempts"], letter["body"]) == (message, 2, {"to": "ada"})
         assert [(note["attempt"], note["worker"]) for note in letter["history"]] == [(1, "ada"), (2, "ada")]
         assert letter["history"][1]["error"] == "ValueError: no mailbox \x1b[31mada\n"
 
         for name in (letter["ref"], message):
-            shown = ok(tenure(home, "queue", "dead", "show", url, "mail", name)).out
+            shown = ok(tenure("queue", "dead", "show", url, "mail", name, home=home)).out
             assert "failed 2 times" in shown
             assert shown.count("ValueError: no mailbox \\x1b[31mada\\x0a") == 2
             assert '"to": "ada"' in shown
             assert "\x1b" not in shown
-        listed = ok(tenure(home, "queue", "dead", "list", url, "mail")).out
+        listed = ok(tenure("queue", "dead", "list", url, "mail", home=home)).out
         assert letter["ref"] in listed
         assert "\x1b" not in listed
-        failures = worker.heard("failed")
+        failures = worker.named("failed")
         assert [failure["ref"] for failure in failures] == [letter["ref"]] * 2
-        until(lambda: worker.heard("dead"))
+        eventually_here(lambda: worker.named("dead"))
 
         (home / "mended").touch()
-        redrive = ok(tenure(home, "queue", "dead", "redrive", url, "mail", message, "--wait", "--json")).json()
+        redrive = ok(tenure("queue", "dead", "redrive", url, "mail", message, "--wait", "--json", home=home)).json()
         assert redrive["followed"]
         assert redrive["letters"] == 1
         until_stats(home, url, "mail", done=1, dead=0)
@@ -398,21 +304,21 @@ def test_what_fails_is_explained_and_can_be_brought_back(kind: str, url_of: UrlO
 @pytest.mark.req("SQ-3")
 def test_dead_letters_are_dropped(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    first, *_ = ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="1\n2\n3\n")).out.split()
+    first, *_ = ok(tenure("queue", "put", url, "mail", "--json-lines", given="1\n2\n3\n", home=home)).out.split()
     with working(home, url, "mail", "handlers:rejecting"):
         until_stats(home, url, "mail", dead=3)
-        assert "refused" in ok(tenure(home, "queue", "dead", "show", url, "mail", first)).out
-        ok(tenure(home, "queue", "dead", "purge", url, "mail", first, "--wait"))
+        assert "refused" in ok(tenure("queue", "dead", "show", url, "mail", first, home=home)).out
+        ok(tenure("queue", "dead", "purge", url, "mail", first, "--wait", home=home))
         until_stats(home, url, "mail", dead=2)
-        gone = tenure(home, "queue", "dead", "redrive", url, "mail", first)
+        gone = tenure("queue", "dead", "redrive", url, "mail", first, home=home)
         assert gone.code == 1
         assert f"has no dead letter '{first}'" in gone.err
-        unsure = tenure(home, "queue", "dead", "purge", url, "mail", "--all")
+        unsure = tenure("queue", "dead", "purge", url, "mail", "--all", home=home)
         assert unsure.code == 2
         assert "--yes" in unsure.err
-        ok(tenure(home, "queue", "dead", "purge", url, "mail", "--all", "--yes", "--wait"))
+        ok(tenure("queue", "dead", "purge", url, "mail", "--all", "--yes", "--wait", home=home))
         assert stats(home, url, "mail")["dead"] == 0
-    assert "has no dead letters" in ok(tenure(home, "queue", "dead", "list", url, "mail")).out
+    assert "has no dead letters" in ok(tenure("queue", "dead", "list", url, "mail", home=home)).out
 
 
 # Commands
@@ -422,23 +328,23 @@ def test_dead_letters_are_dropped(url_of: UrlOf, home: Path) -> None:
 @pytest.mark.parametrize("kind", STORES)
 def test_pause_resume_and_purge(kind: str, url_of: UrlOf, home: Path) -> None:
     url = url_of(kind)
-    ok(tenure(home, "queue", "create", url, "mail"))
+    ok(tenure("queue", "create", url, "mail", home=home))
     with working(home, url, "mail", "handlers:plain") as worker:
-        paused = ok(tenure(home, "queue", "pause", url, "mail", "--wait")).out
+        paused = ok(tenure("queue", "pause", url, "mail", "--wait", home=home)).out
         assert "pause of 'mail': in effect" in paused
-        ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="1\n2\n3\n"))
+        ok(tenure("queue", "put", url, "mail", "--json-lines", given="1\n2\n3\n", home=home))
         assert until_stats(home, url, "mail", ready=3)["paused"]
-        assert "paused" in ok(tenure(home, "queue", "stats", url, "mail")).out
+        assert "paused" in ok(tenure("queue", "stats", url, "mail", home=home)).out
         assert worker.lines == []
 
-        unsure = tenure(home, "queue", "purge", url, "mail")
+        unsure = tenure("queue", "purge", url, "mail", home=home)
         assert (unsure.code, unsure.out) == (2, "")
         assert "--yes" in unsure.err
-        ok(tenure(home, "queue", "purge", url, "mail", "--yes", "--wait"))
+        ok(tenure("queue", "purge", url, "mail", "--yes", "--wait", home=home))
         assert stats(home, url, "mail")["ready"] == 0
 
-        ok(tenure(home, "queue", "put", url, "mail", "4"))
-        resumed = ok(tenure(home, "queue", "resume", url, "mail")).out
+        ok(tenure("queue", "put", url, "mail", "4", home=home))
+        resumed = ok(tenure("queue", "resume", url, "mail", home=home)).out
         assert "durable; it takes effect when the queue's leader reads it" in resumed
         assert not until_stats(home, url, "mail", done=1)["paused"]
         assert worker.end() == 0
@@ -447,8 +353,8 @@ def test_pause_resume_and_purge(kind: str, url_of: UrlOf, home: Path) -> None:
 
 def test_without_a_leader_a_command_is_durable_and_waits(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "put", url, "mail", "1"))
-    waited = tenure(home, "queue", "pause", url, "mail", "--wait", "--timeout", "1s")
+    ok(tenure("queue", "put", url, "mail", "1", home=home))
+    waited = tenure("queue", "pause", url, "mail", "--wait", "--timeout", "1s", home=home)
     assert waited.code == 2
     assert "durable, and no leader has read it in 1 s" in waited.out
     with working(home, url, "mail", "handlers:plain") as worker:
@@ -462,7 +368,7 @@ def test_without_a_leader_a_command_is_durable_and_waits(url_of: UrlOf, home: Pa
 def test_a_queue_that_is_not_there_is_not_made_by_looking(words: str, home: Path, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     url = (tmp_path / "store").as_uri()
-    refused = tenure(home, "queue", *words.split(), url, "mial")
+    refused = tenure("queue", *words.split(), url, "mial", home=home)
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith("tenure: there is no queue 'mial' at file://")
     assert list((tmp_path / "store").iterdir()) == []
@@ -476,13 +382,13 @@ def test_a_queue_that_is_not_there_is_not_made_by_looking(words: str, home: Path
 @pytest.mark.slow
 def test_what_runs_is_finished_and_the_rest_given_back(handler: str, url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ids = ok(tenure(home, "queue", "put", url, "mail", "--json-lines", given="2\n0\n0\n")).out.split()
+    ids = ok(tenure("queue", "put", url, "mail", "--json-lines", given="2\n0\n0\n", home=home)).out.split()
     with working(home, url, "mail", handler, "--concurrency", "1", "--prefetch", "3") as worker:
-        until(lambda: worker.lines)
+        eventually_here(lambda: worker.lines)
         assert worker.end() == 0
     begun = worker.lines[0].split()[1]
     assert worker.lines == [f"begin {ids[0]} 1 2", f"end {begun}"]
-    assert worker.heard("stopped")[0]["done"] == 1
+    assert worker.named("stopped")[0]["done"] == 1
     with working(home, url, "mail", handler) as other:
         until_stats(home, url, "mail", done=3)
         assert other.end() == 0
@@ -494,15 +400,15 @@ def test_what_runs_is_finished_and_the_rest_given_back(handler: str, url_of: Url
 @pytest.mark.parametrize("blocking", ["thread", "process"])
 def test_what_takes_too_long_is_cut_short_and_tried_again(blocking: str, url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "create", url, "mail", "--set", "backoff=0s"))
-    message = ok(tenure(home, "queue", "put", url, "mail", "600")).out.strip()
+    ok(tenure("queue", "create", url, "mail", "--set", "backoff=0s", home=home))
+    message = ok(tenure("queue", "put", url, "mail", "600", home=home)).out.strip()
     options = ("--shutdown-timeout", "200ms", "--blocking", blocking)
     with working(home, url, "mail", "handlers:slow", *options) as worker:
-        until(lambda: worker.lines)
+        eventually_here(lambda: worker.lines)
         began = time.monotonic()
         assert worker.end() == 1
         assert time.monotonic() - began < 30  # not 600
-    assert worker.heard("stopped")[0]["cut_short"] == 1
+    assert worker.named("stopped")[0]["cut_short"] == 1
     with working(home, url, "mail", "handlers:plain") as other:
         until_stats(home, url, "mail", done=1)
     assert other.lines == [f"got {message} 2 600"]
@@ -510,11 +416,11 @@ def test_what_takes_too_long_is_cut_short_and_tried_again(blocking: str, url_of:
 
 def test_a_second_signal_ends_it_at_once(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "put", url, "mail", "600"))
+    ok(tenure("queue", "put", url, "mail", "600", home=home))
     with working(home, url, "mail", "handlers:slow") as worker:
-        until(lambda: worker.lines)
-        worker.process.send_signal(signal.SIGTERM)
-        until(lambda: worker.heard("stopping"))
+        eventually_here(lambda: worker.lines)
+        worker.send(signal.SIGTERM)
+        eventually_here(lambda: worker.named("stopping"))
         time.sleep(1.5)
         assert worker.end(signal.SIGINT) == 130
 
@@ -522,24 +428,21 @@ def test_a_second_signal_ends_it_at_once(url_of: UrlOf, home: Path) -> None:
 def test_a_handler_that_calls_sys_exit_has_failed_and_the_worker_goes_on(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     for body in ("bad", "good"):
-        ok(tenure(home, "queue", "put", url, "mail", body, "--as", "text", "--max-attempts", "1"))
+        ok(tenure("queue", "put", url, "mail", body, "--as", "text", "--max-attempts", "1", home=home))
     with working(home, url, "mail", "handlers:exiting") as worker:
         until_stats(home, url, "mail", done=1, dead=1)
         assert worker.end() == 0
-    (failure,) = worker.heard("failed")
+    (failure,) = worker.named("failed")
     assert failure["error"] == "SystemExit: 3"
 
 
 def test_no_signal_is_blamed_for_what_the_handler_did(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "put", url, "mail", "interrupt", "--as", "text"))
-    worker = Worker(home, url, "mail", "handlers:exiting", "--shutdown-timeout", "200ms")
-    try:
-        assert worker.process.wait(PATIENCE) == 130
-    finally:
-        worker.process.kill()
-    assert "a second signal" not in worker.said
-    assert worker.said.endswith("interrupted\n")
+    ok(tenure("queue", "put", url, "mail", "interrupt", "--as", "text", home=home))
+    with working_on(home, url, "mail", "handlers:exiting", "--shutdown-timeout", "200ms") as worker:
+        assert worker.wait(PATIENCE) == 130
+    assert "a second signal" not in worker.err
+    assert worker.err.endswith("interrupted\n")
 
 
 @pytest.mark.req("SQ-1")
@@ -547,17 +450,16 @@ def test_no_signal_is_blamed_for_what_the_handler_did(url_of: UrlOf, home: Path)
 def test_two_work_and_one_takes_over(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     # What is handed to the dead one before anybody knows comes back after this.
-    ok(tenure(home, "queue", "create", url, "mail", "--set", "visibility_timeout=2s", "--set", "margin=1s"))
+    ok(tenure("queue", "create", url, "mail", "--set", "visibility_timeout=2s", "--set", "margin=1s", home=home))
     with working(home, url, "mail", "handlers:plain", "--worker-id", "ada") as ada:
-        until(lambda: ada.heard("leading"))
+        eventually_here(lambda: ada.named("leading"))
         with working(home, url, "mail", "handlers:plain", "--worker-id", "ben") as ben:
             until_stats(home, url, "mail", workers=2)
-            ada.process.kill()
-            ada.process.wait()
-            until(lambda: ben.heard("leading"))
-            ok(tenure(home, "queue", "put", url, "mail", "1"))
-            until(lambda: ben.lines)
-            assert ben.heard("leader")[-1]["leader"] == "ben"
+            ada.kill()
+            eventually_here(lambda: ben.named("leading"))
+            ok(tenure("queue", "put", url, "mail", "1", home=home))
+            eventually_here(lambda: ben.lines)
+            assert ben.named("leader")[-1]["leader"] == "ben"
             assert ben.end() == 0
 
 
@@ -567,22 +469,22 @@ def test_two_work_and_one_takes_over(url_of: UrlOf, home: Path) -> None:
 def test_what_it_was_created_with_holds_for_all(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     create = ("queue", "create", url, "mail", "--set", "max_attempts=1")
-    created = ok(tenure(home, *create, "--set", "visibility_timeout=45s", "--json")).json()
+    created = ok(tenure(*create, "--set", "visibility_timeout=45s", "--json", home=home)).json()
     assert created == {
         "queue": "mail",
         "what": "created",
         "namespace": "default",
         "settings": {"max_attempts": 1, "visibility_timeout": 45.0},
     }
-    assert ok(tenure(home, *create, "--json")).json()["what"] == "unchanged"
-    other = tenure(home, "queue", "create", url, "mail", "--set", "max_attempts=7")
+    assert ok(tenure(*create, "--json", home=home)).json()["what"] == "unchanged"
+    other = tenure("queue", "create", url, "mail", "--set", "max_attempts=7", home=home)
     assert other.code == 1
     assert "was created with max_attempts=1, and not max_attempts=7" in other.err
 
-    ok(tenure(home, "queue", "put", url, "mail", "1"))
+    ok(tenure("queue", "put", url, "mail", "1", home=home))
     with working(home, url, "mail", "handlers:picky"):
         until_stats(home, url, "mail", dead=1)  # after one attempt
-    elsewhere = tenure(home, "queue", "work", url, "mail", "handlers:plain", "--namespace", "other")
+    elsewhere = tenure("queue", "work", url, "mail", "handlers:plain", "--namespace", "other", home=home)
     assert elsewhere.code == 2
     assert "namespace is 'other' here, and the queue 'mail' was created for 'default'" in elsewhere.err
 
@@ -597,31 +499,33 @@ def test_what_it_was_created_with_holds_for_all(url_of: UrlOf, home: Path) -> No
 
     asyncio.run(use())
 
-    changed = ok(tenure(home, "queue", "create", url, "mail", "--set", "max_attempts=7", "--change", "--json")).json()
+    changed = ok(
+        tenure("queue", "create", url, "mail", "--set", "max_attempts=7", "--change", "--json", home=home)
+    ).json()
     assert (changed["what"], changed["settings"]) == ("changed", {"max_attempts": 7, "visibility_timeout": 45.0})
-    moved = tenure(home, "queue", "create", url, "mail", "--namespace", "other", "--change")
+    moved = tenure("queue", "create", url, "mail", "--namespace", "other", "--change", home=home)
     assert moved.code == 1
     assert "belongs to one election" in moved.err
 
 
 def test_url_and_options_come_from_elsewhere_too(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "put", "mail", '"from the environment"', TENURE_URL=url))
+    ok(tenure("queue", "put", "mail", '"from the environment"', TENURE_URL=url, home=home))
     (home / "tenure.toml").write_text(
         f'url = "{url}"\n[queue.peek]\nlimit = 1\njson = true\n[queue.dead.list]\njson = true\n'
     )
-    ok(tenure(home, "queue", "put", "mail", "2"))
-    (message,) = ok(tenure(home, "queue", "peek", "mail")).json()["messages"]
+    ok(tenure("queue", "put", "mail", "2", home=home))
+    (message,) = ok(tenure("queue", "peek", "mail", home=home)).json()["messages"]
     assert message["body"] == "from the environment"
-    assert ok(tenure(home, "queue", "dead", "list", "mail")).json()["letters"] == []
+    assert ok(tenure("queue", "dead", "list", "mail", home=home)).json()["letters"] == []
     (home / "tenure.toml").write_text("[queue.peak]\nlimit = 1\n")
-    assert "queue.peak is unknown: did you mean [queue.peek]?" in tenure(home, "queue", "peek", "mail").err
+    assert "queue.peak is unknown: did you mean [queue.peek]?" in tenure("queue", "peek", "mail", home=home).err
     (home / "tenure.toml").write_text("[queue]\nlimit = 1\n")
-    assert "such as [queue.create]" in tenure(home, "queue", "peek", "mail").err
+    assert "such as [queue.create]" in tenure("queue", "peek", "mail", home=home).err
     (home / "tenure.toml").write_text("url =")
-    assert tenure(home, "queue", "peek", url, "mail").code == 2
+    assert tenure("queue", "peek", url, "mail", home=home).code == 2
     for words in ("queue --help", "queue peek --help", "queue dead list --help"):
-        ok(tenure(home, *words.split()))
+        ok(tenure(*words.split(), home=home))
 
 
 # What is asked wrongly
@@ -679,7 +583,7 @@ def test_url_and_options_come_from_elsewhere_too(url_of: UrlOf, home: Path) -> N
 )
 def test_bad_input_is_refused_in_one_sentence(words: list[str], complaint: str, home: Path, tmp_path: Path) -> None:
     place = tmp_path / "store"
-    refused = tenure(home, "queue", *(place.as_uri() if word == "URL" else word for word in words))
+    refused = tenure("queue", *(place.as_uri() if word == "URL" else word for word in words), home=home)
     assert (refused.code, refused.out) == (2, "")
     assert complaint in refused.err
     assert refused.err.startswith("tenure: ")
@@ -689,13 +593,13 @@ def test_bad_input_is_refused_in_one_sentence(words: list[str], complaint: str, 
 
 
 def test_a_line_that_is_no_json_is_named(url_of: UrlOf, home: Path) -> None:
-    refused = tenure(home, "queue", "put", url_of("directory"), "mail", "--json-lines", given="{\n4\n")
+    refused = tenure("queue", "put", url_of("directory"), "mail", "--json-lines", given="{\n4\n", home=home)
     assert refused.code == 2
     assert "line 1 of standard input is no JSON" in refused.err
     assert "nothing was added" in refused.err
     assert refused.out == ""
     assert len(refused.err.splitlines()) == 1
-    empty = ok(tenure(home, "queue", "put", url_of("directory"), "mail", "--json-lines", "--json"))
+    empty = ok(tenure("queue", "put", url_of("directory"), "mail", "--json-lines", "--json", home=home))
     assert empty.json() == {"queue": "mail", "count": 0, "ids": []}
 
 
@@ -710,31 +614,31 @@ def test_a_line_that_is_no_json_is_named(url_of: UrlOf, home: Path) -> None:
 def test_what_stands_before_such_a_line_is_added(bad: str, says: str, as_json: bool, url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
     options = ["--json-lines", "--json"] if as_json else ["--json-lines"]
-    refused = tenure(home, "queue", "put", url, "mail", *options, given=f"1\n\n2\n{bad}\n4\n")
+    refused = tenure("queue", "put", url, "mail", *options, given=f"1\n\n2\n{bad}\n4\n", home=home)
     assert refused.code == 2
     assert says in refused.err
     assert "the 2 messages before it were added, and nothing after it" in refused.err
     ids = refused.json()["ids"] if as_json else refused.out.split()
-    waiting = ok(tenure(home, "queue", "peek", url, "mail", "--json")).json()["messages"]
+    waiting = ok(tenure("queue", "peek", url, "mail", "--json", home=home)).json()["messages"]
     assert [(each["id"], each["body"]) for each in waiting] == [(ids[0], 1), (ids[1], 2)]
 
 
 def test_bytes_are_kept_as_they_are(url_of: UrlOf, home: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "put", url, "mail", "-", "--as", "bytes", given=b"\x00\xff"))
+    ok(tenure("queue", "put", url, "mail", "-", "--as", "bytes", given=b"\x00\xff", home=home))
     with working(home, url, "mail", "handlers:plain") as worker:
-        until(lambda: worker.lines)
+        eventually_here(lambda: worker.lines)
     assert worker.lines[0].endswith(r"b'\x00\xff'")
 
 
 def test_settings_that_cannot_be_used_are_told(url_of: UrlOf, home: Path, tmp_path: Path) -> None:
     url = url_of("directory")
-    ok(tenure(home, "queue", "create", url, "mail"))
+    ok(tenure("queue", "create", url, "mail", home=home))
     (record,) = [path for path in tmp_path.rglob("*settings*") if path.is_file()]
     for body in (b"{", b'{"tenure":"queue","writeId":"a","namespace":"default","settings":{"max_attempts":0}}'):
         record.write_bytes(body)
         for words in (["work", url, "mail", "handlers:plain"], ["put", url, "mail", "1"]):
-            refused = tenure(home, "queue", *words)
+            refused = tenure("queue", *words, home=home)
             assert refused.code == 2
             assert "settings.json of this queue" in refused.err
             assert "defect" not in refused.err

@@ -17,58 +17,32 @@ from typing import Any
 
 import pytest
 
+from lab.process import Child
 from tenure.plugins.supervisor.watchdog import children_of
-from tests.acceptance.command import tenure
+from tests.support.command import tenure_process
+from tests.support.waiting import eventually_here
 
 PATIENCE = 30.0
 IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.05; done"
 WAITS = "echo up; exec sleep 60"
 
 
-class Session:
-    """One `tenure run` in the background, and all that it has said."""
+class Session(Child):
+    """One `tenure run` in the background."""
 
     def __init__(self, folder: Path, url: str, *words: str, stdin: Any = subprocess.DEVNULL, **env: str) -> None:
-        self.out, self.err = folder / f"{id(self)}.out", folder / f"{id(self)}.err"
-        with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tenure", "run", url, "--lease", "3s", "--json", *words],
-                stdin=stdin,
-                stdout=out,
-                stderr=err,
-                env={**os.environ, **env},
-            )
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        lines = self.err.read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-
-    @property
-    def said(self) -> str:
-        return self.out.read_text()
-
-    def named(self, name: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event"] == name]
+        command = [sys.executable, "-m", "tenure", "run", url, "--lease", "3s", "--json", *words]
+        super().__init__(command, folder, env={**os.environ, **env}, stdin=stdin)
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"it did not come to that: {self.said}\n{self.err.read_text()}"
-            time.sleep(0.02)
+        eventually_here(condition, self.report)
 
     def until_event(self, name: str, count: int = 1) -> dict[str, Any]:
         self.until(lambda: len(self.named(name)) >= count)
         return self.named(name)[count - 1]
 
     def until_up(self, count: int = 1) -> None:
-        self.until(lambda: self.said.split().count("up") >= count)
-
-    def send(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    def code(self) -> int:
-        return self.process.wait(PATIENCE)
+        self.until(lambda: self.out.split().count("up") >= count)
 
 
 Start = Callable[..., Session]
@@ -86,7 +60,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield begin
     for session in sessions:
-        if session.process.poll() is None:
+        if session.runs:
             session.send(signal.SIGCONT)
             session.send(signal.SIGTERM)
     for session in sessions:
@@ -114,11 +88,11 @@ def sh(script: str) -> tuple[str, str, str, str]:
 @pytest.mark.req("OP-2")
 def test_its_exit_code_is_ours_and_the_lease_is_given_back(start: Start) -> None:
     first = start(*sh("echo epoch=$TENURE_EPOCH; exit 3"))
-    assert first.code() == 3
+    assert first.wait() == 3
     began = time.monotonic()
     second = start(*sh("echo epoch=$TENURE_EPOCH; exit 0"))
-    assert second.code() == 0
-    assert (first.said, second.said) == ("epoch=1\n", "epoch=2\n")
+    assert second.wait() == 0
+    assert (first.out, second.out) == ("epoch=1\n", "epoch=2\n")
     # The lease was released, so nobody waited for it to lapse; start-up and jitter are most of this.
     assert [event["event"] for event in first.events] == ["joined", "started", "exited"]
     assert second.events[-1]["code"] == 0
@@ -126,7 +100,7 @@ def test_its_exit_code_is_ours_and_the_lease_is_given_back(start: Start) -> None
 
 
 def test_a_program_that_a_signal_ends_gives_128_and_its_number(start: Start) -> None:
-    assert start(*sh("kill -9 $$")).code() == 137
+    assert start(*sh("kill -9 $$")).wait() == 137
 
 
 @pytest.mark.parametrize(
@@ -150,7 +124,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(
     words: tuple[str, ...], code: int, says: str, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    run = tenure("run", store.as_uri(), *words)
+    run = tenure_process("run", store.as_uri(), *words)
     assert run.code == code, run.err
     assert says in run.err
     assert not store.exists() or not any(store.rglob("state.json"))
@@ -158,16 +132,16 @@ def test_what_cannot_work_is_refused_in_a_sentence(
 
 def test_what_is_no_program_is_126(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("neither a program nor a script")
-    run = tenure("run", tmp_path.as_uri(), "--", str(tmp_path / "data"))
+    run = tenure_process("run", tmp_path.as_uri(), "--", str(tmp_path / "data"))
     assert (run.code, "may not be executed" in run.err) == (126, True)
     (tmp_path / "data").chmod(0o755)
-    run = tenure("run", tmp_path.as_uri(), "--lease", "3s", "--", str(tmp_path / "data"))
+    run = tenure_process("run", tmp_path.as_uri(), "--lease", "3s", "--", str(tmp_path / "data"))
     assert (run.code, "needs a #! line" in run.err) == (126, True)
 
 
 def test_a_store_that_cannot_be_opened_is_125(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    run = tenure("run", (tmp_path / "file").as_uri(), "--", "true")
+    run = tenure_process("run", (tmp_path / "file").as_uri(), "--", "true")
     assert run.code == 125
     assert "is not a directory" in run.err
     assert len(run.err.strip().splitlines()) == 1
@@ -194,17 +168,17 @@ def test_whoever_asks_for_the_stack_trace_is_told_the_same(asked: str, tmp_path:
 
 def test_the_url_may_come_from_the_environment(tmp_path: Path) -> None:
     place = {"TENURE_URL": (tmp_path / "store").as_uri(), "TENURE_NAMESPACE": "jobs"}
-    run = tenure("run", "--lease", "3s", *sh("echo $TENURE_NAMESPACE; exit 4"), **place)
+    run = tenure_process("run", "--lease", "3s", *sh("echo $TENURE_NAMESPACE; exit 4"), **place)
     assert (run.code, run.out) == (4, "jobs\n")
 
 
 def test_what_comes_after_the_dashes_is_the_programs_own(tmp_path: Path) -> None:
-    run = tenure("run", tmp_path.as_uri(), "--lease", "3s", "--", "echo", "--lease", "--", "-x", "--help")
+    run = tenure_process("run", tmp_path.as_uri(), "--lease", "3s", "--", "echo", "--lease", "--", "-x", "--help")
     assert (run.code, run.out) == (0, "--lease -- -x --help\n")
 
 
 def test_quiet_is_quiet(tmp_path: Path) -> None:
-    run = tenure("run", tmp_path.as_uri(), "--lease", "3s", "--quiet", "--", "echo", "hello")
+    run = tenure_process("run", tmp_path.as_uri(), "--lease", "3s", "--quiet", "--", "echo", "hello")
     assert (run.code, run.out, run.err) == (0, "hello\n", "")
 
 
@@ -230,7 +204,7 @@ def test_one_runs_and_another_takes_over_when_it_is_killed(start: Start) -> None
     standby.until_event("joined")
     pid = leader.until_event("started")["pid"]
     time.sleep(1.0)
-    assert standby.said == ""
+    assert standby.out == ""
     leader.process.kill()
     standby.until_up()
     assert not alive(pid)
@@ -245,13 +219,13 @@ def test_after_a_step_down_it_stands_by_again(start: Start, tmp_path: Path) -> N
     first.until_up()
     second = start(*sh(WAITS))
     second.until_event("joined")
-    assert tenure("step-down", url, "--force").code == 0
+    assert tenure_process("step-down", url, "--force").code == 0
     second.until_up()
     lost = first.until_event("lost")
     assert lost["epoch"] == 1
     assert "standing by" in lost["message"]
     assert not alive(first.named("started")[0]["pid"])
-    assert first.process.poll() is None
+    assert first.runs
     second.process.kill()
     first.until_up(2)
 
@@ -261,12 +235,12 @@ def test_a_name_that_nobody_can_vouch_for_needs_force(start: Start, tmp_path: Pa
     url = (tmp_path / "store").as_uri()
     session = start("--worker-id", "ada", *sh(WAITS))
     session.until_up()
-    refused = tenure("transfer", url, "--to", "nobody")
+    refused = tenure_process("transfer", url, "--to", "nobody")
     assert refused.code == 1
     assert "no record of 'nobody'" in refused.err
     time.sleep(1.5)
     assert session.named("lost") == []
-    seen = tenure("workers", url, "--json")
+    seen = tenure_process("workers", url, "--json")
     assert (seen.code, seen.json()["membership"], seen.json()["leader"]) == (0, False, "ada")
 
 
@@ -276,8 +250,8 @@ def test_one_that_is_to_exit_when_it_lost_does(start: Start, tmp_path: Path) -> 
     first.until_up()
     second = start(*sh(WAITS))
     second.until_event("joined")
-    assert tenure("step-down", (tmp_path / "store").as_uri(), "--force").code == 0
-    assert first.code() == 75
+    assert tenure_process("step-down", (tmp_path / "store").as_uri(), "--force").code == 0
+    assert first.wait() == 75
 
 
 @pytest.mark.slow
@@ -288,7 +262,7 @@ def test_with_membership_the_machines_are_seen(start: Start, tmp_path: Path) -> 
     two.until_event("joined")
 
     def seen() -> set[str]:
-        run = tenure("status", (tmp_path / "store").as_uri(), "--no-wait", "--json")
+        run = tenure_process("status", (tmp_path / "store").as_uri(), "--no-wait", "--json")
         return {worker["worker_id"] for worker in run.json()["workers"]}
 
     two.until(lambda: seen() == {"one", "two"})
@@ -302,8 +276,8 @@ def test_sigterm_ends_the_program_and_then_us(start: Start) -> None:
     session = start(*sh("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done"))
     session.until_up()
     session.send(signal.SIGTERM)
-    assert session.code() == 7
-    assert session.said.endswith("bye\n")
+    assert session.wait() == 7
+    assert session.out.endswith("bye\n")
     assert session.named("stopping")[0]["signal"] == "SIGTERM"
 
 
@@ -311,8 +285,8 @@ def test_sigint_is_passed_on_as_such(start: Start) -> None:
     session = start(*sh("trap 'echo interrupted; exit 9' INT; echo up; while :; do sleep 0.05; done"))
     session.until_up()
     session.send(signal.SIGINT)
-    assert session.code() == 9
-    assert session.said.endswith("interrupted\n")
+    assert session.wait() == 9
+    assert session.out.endswith("interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -326,15 +300,15 @@ def test_other_signals_are_passed_on(number: signal.Signals, start: Start) -> No
     session = start(*sh(f"trap 'echo got' {number.name[3:]}; echo up; while :; do sleep 0.05; done"))
     session.until_up()
     session.send(number)
-    session.until(lambda: "got" in session.said)
-    assert session.process.poll() is None
+    session.until(lambda: "got" in session.out)
+    assert session.runs
 
 
 def test_one_that_does_not_heed_sigterm_is_killed_in_time(start: Start) -> None:
     session = start("--stop-within", "500ms", *sh(IGNORES_TERM))
     session.until_up()
     session.send(signal.SIGTERM)
-    assert session.code() == 137
+    assert session.wait() == 137
 
 
 def test_a_second_sigterm_kills_at_once(start: Start) -> None:
@@ -344,7 +318,7 @@ def test_a_second_sigterm_kills_at_once(start: Start) -> None:
     session.until_event("stopping")
     time.sleep(1.1)
     session.send(signal.SIGTERM)
-    assert session.code() == 137
+    assert session.wait() == 137
 
 
 def test_a_signal_that_is_sent_twice_within_moments_is_one(start: Start) -> None:
@@ -354,8 +328,8 @@ def test_a_signal_that_is_sent_twice_within_moments_is_one(start: Start) -> None
     session.send(signal.SIGTERM)
     session.until_event("stopping")  # else the kernel may make one of them
     session.send(signal.SIGTERM)
-    assert session.code() == 7
-    assert session.said.endswith("clean\n")
+    assert session.wait() == 7
+    assert session.out.endswith("clean\n")
     assert len(session.named("stopping")) == 1
 
 
@@ -368,10 +342,10 @@ def test_one_that_stands_by_leaves_when_it_is_told_to(number: int, code: int, st
     standby.send(signal.SIGHUP)  # for the program, which does not run here
     standby.send(signal.SIGUSR1)
     time.sleep(0.3)
-    assert standby.process.poll() is None
+    assert standby.runs
     standby.send(number)
-    assert standby.code() == code
-    assert leader.process.poll() is None
+    assert standby.wait() == code
+    assert leader.runs
 
 
 def test_all_that_it_started_is_ended(start: Start) -> None:
@@ -379,7 +353,7 @@ def test_all_that_it_started_is_ended(start: Start) -> None:
     session.until_up()
     time.sleep(0.3)
     session.send(signal.SIGTERM)
-    session.code()
+    session.wait()
     left = [
         words
         for entry in Path("/proc").iterdir()
@@ -398,7 +372,7 @@ def _words(entry: Path) -> list[str]:
 def _cousin(entry: Path, session: Session) -> bool:
     """Its output goes to the session's."""
     try:
-        return (entry / "fd" / "1").resolve() == session.out.resolve()
+        return (entry / "fd" / "1").resolve() == session.out_path.resolve()
     except OSError:
         return False
 
@@ -410,8 +384,8 @@ def test_one_that_fails_is_started_again_with_a_higher_token(start: Start, tmp_p
     count = tmp_path / "count"
     script = f'echo $TENURE_TOKEN; echo x >> {count}; test "$(wc -l < {count})" -ge 3'
     session = start("--restart", "on-failure", *sh(script))
-    assert session.code() == 0
-    tokens = [int(line) for line in session.said.split()]
+    assert session.wait() == 0
+    tokens = [int(line) for line in session.out.split()]
     assert len(tokens) == 3
     assert tokens == sorted(set(tokens))
     assert [event["code"] for event in session.named("exited")] == [1, 1, 0]
@@ -419,7 +393,7 @@ def test_one_that_fails_is_started_again_with_a_higher_token(start: Start, tmp_p
 
 def test_one_that_fails_too_often_is_left_to_another_machine(start: Start) -> None:
     session = start("--restart", "always", "--max-restarts", "1", *sh("exit 5"))
-    assert session.code() == 5
+    assert session.wait() == 5
     assert len(session.named("started")) == 2
     assert "too often" in session.named("exited")[-1]["message"]
 
@@ -434,7 +408,7 @@ def test_being_told_to_end_between_two_starts_ends_it(start: Start) -> None:
     session = start("--restart", "always", "--max-restarts", "1000", *sh("exit 1"))
     session.until_event("exited", 4)
     session.send(signal.SIGTERM)
-    assert session.code() in (0, 1, 143)
+    assert session.wait() in (0, 1, 143)
     assert session.process.returncode is not None
 
 
@@ -446,16 +420,16 @@ def test_one_that_moves_to_the_background_is_followed(start: Start) -> None:
     daemon = "import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); time.sleep(1); "
     session = start("--", sys.executable, "-S", "-c", daemon + "print('done', flush=True); os._exit(6)")
     session.until_event("background")
-    assert session.process.poll() is None
-    assert session.code() == 6
-    assert session.said == "done\n"
+    assert session.runs
+    assert session.wait() == 6
+    assert session.out == "done\n"
 
 
 def test_or_ended_if_that_is_asked_for(start: Start) -> None:
     session = start("--background", "end", *sh("setsid sh -c 'sleep 30; echo late' & exit 0"))
-    assert session.code() == 0
+    assert session.wait() == 0
     assert session.named("background") == []
-    assert session.said == ""
+    assert session.out == ""
 
 
 def test_a_signal_reaches_what_is_in_the_background(start: Start) -> None:
@@ -463,15 +437,15 @@ def test_a_signal_reaches_what_is_in_the_background(start: Start) -> None:
     session.until_event("background")
     session.until_up()
     session.send(signal.SIGHUP)
-    session.until(lambda: "got" in session.said)
+    session.until(lambda: "got" in session.out)
     session.send(signal.SIGTERM)
-    session.code()
+    session.wait()
 
 
 # Health, readiness
 
 
-@pytest.mark.req("OP-2", "EL-7")
+@pytest.mark.req("OP-2")
 @pytest.mark.slow
 def test_a_machine_that_is_not_well_does_not_lead(start: Start, tmp_path: Path) -> None:
     well = tmp_path / "well"
@@ -515,7 +489,7 @@ def test_the_ready_file_is_there_while_it_runs(start: Start, tmp_path: Path) -> 
     assert told["epoch"] == 2
     assert alive(told["pid"])
     session.send(signal.SIGTERM)
-    session.code()
+    session.wait()
     assert not ready.exists()
 
 
@@ -530,7 +504,7 @@ def test_systemd_is_told(start: Start, tmp_path: Path) -> None:
         )
         session.until_up()
         session.send(signal.SIGTERM)
-        session.code()
+        session.wait()
         systemd.setblocking(False)
         told: list[str] = []
         while True:
@@ -543,7 +517,7 @@ def test_systemd_is_told(start: Start, tmp_path: Path) -> None:
     assert "STOPPING=1" in told
     assert any(line.startswith("STATUS=standing by") for line in told)
     assert any(line.startswith("STATUS=leading 'default', epoch 1: sh runs") for line in told)
-    assert session.said.startswith("socket= usec=\n")  # it would talk to systemd in our name
+    assert session.out.startswith("socket= usec=\n")  # it would talk to systemd in our name
 
 
 # What guards it is harmed; odd beginnings
@@ -591,7 +565,7 @@ def test_a_program_whose_guard_was_harmed_is_started_again_by_its_policy(
     assert not alive(first["pid"])
     assert session.until_event("started", 2)["epoch"] == 1
     session.send(signal.SIGTERM)
-    assert session.code() == 143
+    assert session.wait() == 143
 
 
 @pytest.mark.req("OP-2")
@@ -661,7 +635,9 @@ def test_closed_descriptors_are_survived(closed: tuple[int, ...], tmp_path: Path
 
 
 def test_a_url_too_many_is_not_shown_with_its_secret(tmp_path: Path) -> None:
-    run = tenure("run", tmp_path.as_uri(), "s3://b/p?access_key_id=AKIA&secret_access_key=hush-hush", "--", "true")
+    run = tenure_process(
+        "run", tmp_path.as_uri(), "s3://b/p?access_key_id=AKIA&secret_access_key=hush-hush", "--", "true"
+    )
     assert run.code == 125
     assert "unexpected extra argument" in run.err
     assert "hush" not in run.err

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +20,9 @@ from rich.console import Console
 
 from tenure import CoordinatorConfig, Run, SchedulerPlugin, at, blocking, cron, every
 from tenure.cli import schedule_history, schedule_list, schedule_times
-from tests.acceptance.command import Run as Ran
-from tests.acceptance.test_queue_command import ok, surroundings, tenure
+from tests.support.command import Run as Ran
+from tests.support.command import environment, ok, tenure
+from tests.support.waiting import eventually_here
 
 PATIENCE = 60.0
 UrlOf = Callable[[str], str]
@@ -61,22 +61,14 @@ def leading(url: str, name: str | None = None) -> Iterator[blocking.Scheduler]:
     with blocking.Database(url, worker_id="pod-7") as db:
         scheduler = db.use_plugin(plugin, name)
         try:
-            until(lambda: scheduler.is_leading and len(scheduler.jobs()) >= 4)
+            eventually_here(lambda: scheduler.is_leading and len(scheduler.jobs()) >= 4)
             yield scheduler
         finally:
             held_back.set()
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
-    return found
-
-
 def standing(home: Path, url: str) -> dict[str, dict[str, Any]]:
-    found = ok(tenure(home, "schedule", "list", url, "--json")).json()
+    found = ok(tenure("schedule", "list", url, "--json", home=home)).json()
     assert found["schedule"] == "scheduler"
     return {job["id"]: job for job in found["jobs"]}
 
@@ -89,9 +81,9 @@ def standing(home: Path, url: str) -> dict[str, dict[str, Any]]:
 def test_on_an_s3_server(url_of: UrlOf, home: Path) -> None:
     url = url_of("ministack")
     with leading(url):
-        ran = ok(tenure(home, "schedule", "run", url, "nightly", "--wait", "--json")).json()
+        ran = ok(tenure("schedule", "run", url, "nightly", "--wait", "--json", home=home)).json()
         assert ran["record"]["state"] == "done"
-        assert "'nightly' is paused" in ok(tenure(home, "schedule", "pause", url, "nightly")).out
+        assert "'nightly' is paused" in ok(tenure("schedule", "pause", url, "nightly", home=home)).out
         assert standing(home, url)["nightly"]["state"] == "paused"
 
 
@@ -110,48 +102,48 @@ def test_jobs_are_listed_run_paused_and_resumed(url_of: UrlOf, home: Path) -> No
         assert (nightly["schedule"], nightly["timezone"]) == ("cron 30 2 * * *", "Europe/Berlin")
         assert re.fullmatch(r"\d{4}-\d\d-\d\d 0[23]:[03]0 \+0[12]:00", nightly["next_local"])
         assert re.fullmatch(r"\d{4}-\d\d-\d\d 0[01]:[03]0Z", nightly["next_utc"])
-        shown = ok(tenure(home, "schedule", "list", url)).out
+        shown = ok(tenure("schedule", "list", url, home=home)).out
         assert re.search(r"^nightly +30 2 \* \* \* Europe/Berlin +\d{4}-", shown, re.MULTILINE)
         assert re.search(r"^off .* disabled *$", shown, re.MULTILINE)
 
-        ran = ok(tenure(home, "schedule", "run", url, "nightly", "--wait", "--json")).json()
+        ran = ok(tenure("schedule", "run", url, "nightly", "--wait", "--json", home=home)).json()
         assert (ran["decided"], ran["record"]["outcome"], ran["record"]["state"]) == (True, "fired", "done")
         assert ran["run"] == ran["record"]["run"]
         assert standing(home, url)["nightly"]["last"] == ran["record"]
-        failed = tenure(home, "schedule", "run", url, "failing", "--wait")
+        failed = tenure("schedule", "run", url, "failing", "--wait", home=home)
         assert failed.code == 1
         assert "'failing' failed after 2 attempts, on pod-7" in failed.out
-        slow = ok(tenure(home, "schedule", "run", url, "slow"))
+        slow = ok(tenure("schedule", "run", url, "slow", home=home))
         assert re.match(r"'slow' runs, on pod-7, token \d+, as slow#\w+$", slow.out)
-        again = tenure(home, "schedule", "run", url, "slow")
+        again = tenure("schedule", "run", url, "slow", home=home)
         assert (again.code, again.out) == (1, "")
         assert again.err == (
             "tenure: refused: a run of job 'slow' is open, and its overlap is 'skip': wait for its end\n"
         )
-        waited = tenure(home, "schedule", "run", url, "nightly", "--wait", "--timeout", "30s")
+        waited = tenure("schedule", "run", url, "nightly", "--wait", "--timeout", "30s", home=home)
         assert waited.code == 0
 
-        assert "'nightly' is paused" in ok(tenure(home, "schedule", "pause", url, "nightly")).out
+        assert "'nightly' is paused" in ok(tenure("schedule", "pause", url, "nightly", home=home)).out
         assert (standing(home, url)["nightly"]["state"], standing(home, url)["slow"]["state"]) == ("paused", "running")
-        times = ok(tenure(home, "schedule", "next", url, "nightly"))
+        times = ok(tenure("schedule", "next", url, "nightly", home=home))
         assert "'nightly' is paused: these are its times if it were not" in times.err
         assert len(times.out.splitlines()) >= 11
-        resumed = ok(tenure(home, "schedule", "resume", url, "nightly", "--json")).json()
+        resumed = ok(tenure("schedule", "resume", url, "nightly", "--json", home=home)).json()
         assert (resumed["op"], resumed["job"], resumed["decided"]) == ("resume", "nightly", True)
         assert "'nightly' is resumed: next at " in resumed["told"]
 
-        everything = ok(tenure(home, "schedule", "pause", url, "--all")).out
+        everything = ok(tenure("schedule", "pause", url, "--all", home=home)).out
         assert "everything in 'scheduler' is paused" in everything
         assert "; 1 run goes on" in everything
-        listed = ok(tenure(home, "schedule", "list", url))
+        listed = ok(tenure("schedule", "list", url, home=home))
         assert "paused, running" in listed.out
         assert "tenure: everything is paused" in listed.err
-        assert "`tenure schedule resume --all` goes on" in ok(tenure(home, "schedule", "resume", url, "slow")).out
-        assert "fires again" in ok(tenure(home, "schedule", "resume", url, "--all")).out
+        assert "`tenure schedule resume --all` goes on" in ok(tenure("schedule", "resume", url, "slow", home=home)).out
+        assert "fires again" in ok(tenure("schedule", "resume", url, "--all", home=home)).out
         assert standing(home, url)["slow"]["state"] == "running"
-        asked = ok(tenure(home, "schedule", "pause", url, "off", "--no-wait")).out
+        asked = ok(tenure("schedule", "pause", url, "off", "--no-wait", home=home)).out
         assert "durable; it takes effect when the schedule's leader reads it" in asked
-        until(lambda: standing(home, url)["off"]["paused"])
+        eventually_here(lambda: standing(home, url)["off"]["paused"])
 
 
 @pytest.mark.req("OP-1", "SC-1")
@@ -160,13 +152,13 @@ def test_what_became_of_occurrences_is_told_and_chosen(url_of: UrlOf, home: Path
     with leading(url) as scheduler:
         for job in ("failing", "nightly"):
             scheduler.run_now(job)
-        until(lambda: scheduler.stats().failed == scheduler.stats().succeeded == 1)
-    every_one = ok(tenure(home, "schedule", "history", url, "--json")).json()["records"]
+        eventually_here(lambda: scheduler.stats().failed == scheduler.stats().succeeded == 1)
+    every_one = ok(tenure("schedule", "history", url, "--json", home=home)).json()["records"]
     assert sorted((record["job"], record["outcome"]) for record in every_one) == [
         ("failing", "failed"),
         ("nightly", "fired"),
     ]
-    shown = ok(tenure(home, "schedule", "history", url)).out
+    shown = ok(tenure("schedule", "history", url, home=home)).out
     assert r"    by hand; ValueError: no mailbox \x1b[31mada\x0a\u202e" in shown.splitlines()
     assert "\x1b" not in shown
     assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?Z  nightly  done .* pod-7$", shown, re.MULTILINE)
@@ -175,9 +167,9 @@ def test_what_became_of_occurrences_is_told_and_chosen(url_of: UrlOf, home: Path
         (("--outcome", "done"), 1),
         (("--outcome", "failed", "--outcome", "fired"), 2),
     ):
-        assert len(ok(tenure(home, "schedule", "history", url, *words, "--json")).json()["records"]) == count
-    assert len(ok(tenure(home, "schedule", "history", url, "--limit", "1", "--json")).json()["records"]) == 1
-    nothing = ok(tenure(home, "schedule", "history", url, "nightly", "--outcome", "missed-window"))
+        assert len(ok(tenure("schedule", "history", url, *words, "--json", home=home)).json()["records"]) == count
+    assert len(ok(tenure("schedule", "history", url, "--limit", "1", "--json", home=home)).json()["records"]) == 1
+    nothing = ok(tenure("schedule", "history", url, "nightly", "--outcome", "missed-window", home=home))
     assert nothing.out == "nothing of that kind is on record of 'nightly'\n"
 
 
@@ -188,14 +180,14 @@ def test_a_job_whose_code_nobody_has_shows(url_of: UrlOf, home: Path, monkeypatc
     with leading(url) as scheduler:
         scheduler.add("elsewhere", every(1), function="nobody-has-this")
         scheduler.add("tick", every(1), command=("true",))
-        until(lambda: standing(home, url)["elsewhere"]["state"] == "unknown code")
-        listed = ok(tenure(home, "schedule", "list", url))
+        eventually_here(lambda: standing(home, url)["elsewhere"]["state"] == "unknown code")
+        listed = ok(tenure("schedule", "list", url, home=home))
         assert "no decision on 'elsewhere', which should have fired: whoever leads does not have the code" in listed.err
-        refused = tenure(home, "schedule", "run", url, "elsewhere")
+        refused = tenure("schedule", "run", url, "elsewhere", home=home)
         assert refused.code == 1
         assert "the process that leads has no function 'nobody-has-this'" in refused.err
-    until(lambda: standing(home, url)["tick"]["state"] == "overdue")
-    assert "nobody leads its namespace 'default'" in ok(tenure(home, "schedule", "list", url)).err
+    eventually_here(lambda: standing(home, url)["tick"]["state"] == "overdue")
+    assert "nobody leads its namespace 'default'" in ok(tenure("schedule", "list", url, home=home)).err
 
 
 # Without
@@ -207,23 +199,23 @@ def test_without_a_leader_a_command_is_durable_and_waits(url_of: UrlOf, home: Pa
     with leading(url):
         pass
     for words in (("run", url, "nightly"), ("pause", url, "failing"), ("resume", url, "--all")):
-        waited = tenure(home, "schedule", *words, "--timeout", "200ms")
+        waited = tenure("schedule", *words, "--timeout", "200ms", home=home)
         assert waited.code == 2
         assert "durable, and nobody has decided on it in 0.2 s: nobody leads its namespace 'default'." in waited.out
         assert waited.out.endswith("It is followed once somebody leads who has this schedule\n")
-    assert "3 objects lie in the inbox" in ok(tenure(home, "schedule", "list", url)).err
-    answer = tenure(home, "schedule", "pause", url, "off", "--timeout", "100ms", "--json")
+    assert "3 objects lie in the inbox" in ok(tenure("schedule", "list", url, home=home)).err
+    answer = tenure("schedule", "pause", url, "off", "--timeout", "100ms", "--json", home=home)
     assert (answer.code, answer.json()["decided"]) == (2, False)
     with leading(url) as scheduler:
-        until(lambda: standing(home, url)["failing"]["state"] == "paused")
-        until(lambda: scheduler.stats().succeeded == 1)
+        eventually_here(lambda: standing(home, url)["failing"]["state"] == "paused")
+        eventually_here(lambda: scheduler.stats().succeeded == 1)
 
 
 @pytest.mark.parametrize("words", ["list URL", "next URL nightly", "history URL", "run URL nightly", "pause URL --all"])
 def test_a_schedule_that_is_not_there_is_not_made_by_looking(words: str, home: Path, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     url = (tmp_path / "store").as_uri()
-    refused = tenure(home, "schedule", *words.replace("URL", url).split())
+    refused = tenure("schedule", *words.replace("URL", url).split(), home=home)
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith("tenure: there is no schedule 'scheduler' at file://")
     assert list((tmp_path / "store").iterdir()) == []
@@ -233,16 +225,16 @@ def test_what_was_mistyped_is_answered_with_what_there_is(url_of: UrlOf, home: P
     url = url_of("directory")
     with leading(url, "reports"):
         pass
-    assert "there is 'reports': choose by --name" in tenure(home, "schedule", "list", url).err
+    assert "there is 'reports': choose by --name" in tenure("schedule", "list", url, home=home).err
     for words in (("next", url, "nigthly"), ("history", url, "nigthly"), ("run", url, "nigthly")):
-        refused = tenure(home, "schedule", *words, "--name", "reports")
+        refused = tenure("schedule", *words, "--name", "reports", home=home)
         assert (refused.code, refused.out) == (1, "")
         assert refused.err == "tenure: the schedule 'reports' has no job 'nigthly': did you mean 'nightly'?\n"
-    assert "`tenure schedule list` shows" in tenure(home, "schedule", "pause", url, "xyz", "--name", "reports").err
+    assert "`tenure schedule list` shows" in tenure("schedule", "pause", url, "xyz", "--name", "reports", home=home).err
     (home / "tenure.toml").write_text(f'url = "{url}"\n[schedule.next]\nname = "reports"\ncount = 2\njson = true\n')
-    found = ok(tenure(home, "schedule", "next", "nightly")).json()
+    found = ok(tenure("schedule", "next", "nightly", home=home)).json()
     assert (found["schedule"], found["job"], len(found["fires"])) == ("reports", "nightly", 2)
-    assert len(ok(tenure(home, "schedule", "next", "nightly", "-n", "3", TENURE_URL=url)).json()["fires"]) == 3
+    assert len(ok(tenure("schedule", "next", "nightly", "-n", "3", TENURE_URL=url, home=home)).json()["fires"]) == 3
 
 
 # Previews
@@ -263,10 +255,10 @@ def test_a_preview_needs_no_store_and_spells_out_clock_changes(
     preview = ("schedule", "next", "--cron", "30 2 * * *", "--timezone", "Europe/Berlin", "--dst", dst)
     for day, expected in (("2026-03-29", spring), ("2026-10-25", autumn)):
         words = (*preview, "--after", day, "-n", str(len(expected)))
-        found = ok(tenure(home, *words, "--json")).json()
+        found = ok(tenure(*words, "--json", home=home)).json()
         assert [_minutes(fire["local"]) for fire in found["fires"]] == expected
         assert found["fires"][0]["note"]
-        shown = ok(tenure(home, *words, TENURE_URL="file:///nowhere/to/be/found")).out
+        shown = ok(tenure(*words, TENURE_URL="file:///nowhere/to/be/found", home=home)).out
         assert found["fires"][0]["note"] in shown
         assert all(each in shown for each in expected)
     assert list(home.iterdir()) == []
@@ -282,7 +274,7 @@ def test_a_process_of_its_own_on_a_terminal_of_eighty_columns(
     url = url_of("directory")
     with leading(url) as scheduler:
         scheduler.run_now("failing")
-        until(lambda: scheduler.stats().failed == 1)
+        eventually_here(lambda: scheduler.stats().failed == 1)
     shown = _on_a_terminal(home, 80, "schedule", "list", url)
     assert max(map(len, shown)) <= 80
     at = next(number for number, line in enumerate(shown) if line.startswith("nightly "))
@@ -292,16 +284,16 @@ def test_a_process_of_its_own_on_a_terminal_of_eighty_columns(
         (schedule_times, ("next", url, "nightly", "--after", "2026-03-28")),
     ):
         monkeypatch.setattr(module, "console_for_output", lambda: Console(width=80, highlight=False))
-        lines = ok(tenure(home, "schedule", *words)).out.splitlines()
+        lines = ok(tenure("schedule", *words, home=home)).out.splitlines()
         assert max(map(len, lines)) <= 80
         assert any(line.startswith("    ") for line in lines)
 
 
 def _on_a_terminal(home: Path, columns: int, *arguments: str) -> list[str]:
     control, terminal = pty.openpty()
-    environment = {**surroundings(), "COLUMNS": str(columns), "TERM": "xterm"}
+    surroundings = environment({"COLUMNS": str(columns), "TERM": "xterm"})
     with subprocess.Popen(
-        [sys.executable, "-m", "tenure", *arguments], cwd=home, env=environment, stdin=terminal, stdout=terminal
+        [sys.executable, "-m", "tenure", *arguments], cwd=home, env=surroundings, stdin=terminal, stdout=terminal
     ) as process:
         os.close(terminal)
         read = b""
@@ -345,7 +337,7 @@ def _on_a_terminal(home: Path, columns: int, *arguments: str) -> list[str]:
 )
 def test_bad_input_is_refused_in_one_sentence(words: list[str], complaint: str, home: Path, tmp_path: Path) -> None:
     place = tmp_path / "store"
-    refused: Ran = tenure(home, "schedule", *(place.as_uri() if word == "URL" else word for word in words))
+    refused: Ran = tenure("schedule", *(place.as_uri() if word == "URL" else word for word in words), home=home)
     assert (refused.code, refused.out) == (2, "")
     assert complaint in refused.err
     assert refused.err.startswith("tenure: ")
@@ -354,5 +346,5 @@ def test_bad_input_is_refused_in_one_sentence(words: list[str], complaint: str, 
 
 
 def test_every_answer_is_one_json_object(home: Path) -> None:
-    found = json.loads(ok(tenure(home, "schedule", "next", "--cron", "@yearly", "-n", "1", "--json")).out)
+    found = json.loads(ok(tenure("schedule", "next", "--cron", "@yearly", "-n", "1", "--json", home=home)).out)
     assert (found["job"], found["timezone"], found["fires"][0]["local"][4:]) == (None, "UTC", "-01-01 00:00:00 +00:00")

@@ -75,7 +75,6 @@ def everything_below(folder: Path) -> str:
     return "\n".join(f"{path} {path.read_bytes().decode(errors='replace')}" for path in files)
 
 
-@pytest.mark.req("OP-2")
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="the process list is read from /proc")
 def test_run_passes_secrets_on_and_shows_none(tmp_path: Path) -> None:
     script = "import os; open('got', 'w').write(os.environ['DATABASE_PASSWORD']); import time; time.sleep(0.5)"
@@ -190,7 +189,6 @@ def test_doctor_status_and_dashboard_on_a_server_show_none(secret_url: str, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.req("OP-2")
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="the process list is read from /proc")
 async def test_run_on_a_server_shows_none(secret_url: str, tmp_path: Path) -> None:
     """The keys are in TENURE_URL. The program and a process that it leaves have them from there; the watchdogs and what
@@ -219,7 +217,6 @@ async def test_run_on_a_server_shows_none(secret_url: str, tmp_path: Path) -> No
     check_none(bucket)
 
 
-@pytest.mark.req("OP-2")
 def test_run_on_a_store_that_does_not_answer_shows_none(tmp_path: Path) -> None:
     url = f"{URL}&region=eu-west-1&endpoint=http://127.0.0.1:1"
     done = subprocess.run(

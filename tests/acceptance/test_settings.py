@@ -3,58 +3,23 @@ cannot use them."""
 
 from __future__ import annotations
 
+import functools
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tenure.cli.main import run
-from tests.acceptance.command import Run
 from tests.acceptance.fleet import fleet, leader_of
-
-
-def process(home: Path, *arguments: str, **environment: str) -> Run:
-    """As `command.tenure`, in a working directory of its own."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "tenure", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-        cwd=home,
-        env={**clean, **environment},
-    )
-    return Run(done.returncode, done.stdout, done.stderr, 0.0)
-
+from tests.support import command
+from tests.support.command import Run, tenure_process
 
 Tenure = Callable[..., Run]
 
 
 @pytest.fixture
-def tenure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Tenure:
-    """All of the command but the start of a process, which takes longer than the rest."""
-    for name in list(os.environ):
-        if name.startswith("TENURE_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-
-    def tenure(*arguments: str, **environment: str) -> Run:
-        with monkeypatch.context() as inner:
-            for name, value in environment.items():
-                inner.setenv(name, value)
-            capfd.readouterr()
-            code = run(list(arguments))
-            said = capfd.readouterr()
-        if "--debug" not in arguments and "TENURE_DEBUG" not in environment:
-            assert "Traceback" not in said.out + said.err, said.err
-        return Run(code, said.out, said.err, 0.0)
-
-    return tenure
+def tenure(tmp_path: Path) -> Tenure:
+    return functools.partial(command.tenure, home=tmp_path)
 
 
 @pytest.mark.slow
@@ -70,7 +35,7 @@ async def test_the_command_line_wins_over_the_environment_and_that_over_the_file
     (home / "tenure.toml").write_text(f'url = "{urls["file"]}"\n[audit]\njson = true\n')
 
     def audited(*arguments: str, **environment: str) -> str:
-        run = process(home, "audit", *arguments, **environment)
+        run = tenure_process("audit", *arguments, **environment, home=home)
         assert run.code == 0, run.err
         return str(run.json()["timeline"][0]["leader"])  # --json comes from the file
 
@@ -80,11 +45,11 @@ async def test_the_command_line_wins_over_the_environment_and_that_over_the_file
 
     other = tmp_path / "other.toml"
     other.write_text(f'url = "{urls["line"]}"\nnamespace = "none"\n')
-    named = process(home, "--config", str(other), "audit")
+    named = tenure_process("--config", str(other), "audit", home=home)
     assert named.code == 2
     assert "no namespace 'none'" in named.err
-    assert process(home, "audit", "--namespace", "default", TENURE_CONFIG=str(other)).code == 0
-    assert process(home, "audit", TENURE_CONFIG=str(other), TENURE_NAMESPACE="default").code == 0
+    assert tenure_process("audit", "--namespace", "default", TENURE_CONFIG=str(other), home=home).code == 0
+    assert tenure_process("audit", TENURE_CONFIG=str(other), TENURE_NAMESPACE="default", home=home).code == 0
 
 
 def test_without_a_url_the_ways_to_give_one_are_told(tmp_path: Path, tenure: Tenure) -> None:

@@ -11,15 +11,15 @@ import pytest
 
 from tenure.cli.main import run
 from tenure.cli.status import Patience, exit_code, look
-from tenure.clock import Reading
 from tenure.coordinator.layout import METADATA, STATE, namespace_store, worker_key
 from tenure.coordinator.reading import read_worker_timeout
 from tenure.election.records import Handoff, Metadata, Refusal, State, Worker, encode
 from tenure.store import open_store
 from tenure.store.memory import MemoryStore
-from tests.acceptance.command import Run, tenure
 from tests.acceptance.fleet import fleet, leader_of
 from tests.acceptance.test_doctor import files_of
+from tests.support.clock import ScriptedClock
+from tests.support.command import Run, tenure, tenure_process
 
 KEYS = {"leader", "epoch", "workers", "lease_remaining_seconds"}
 DEAD = State(
@@ -35,7 +35,7 @@ DEAD = State(
 
 
 async def command(*arguments: str, **environment: str) -> Run:
-    return await asyncio.to_thread(tenure, *arguments, **environment)
+    return await asyncio.to_thread(tenure_process, *arguments, **environment)
 
 
 async def plant(url: str, body: bytes, namespace: str = "default", workers: tuple[str, ...] = ()) -> None:
@@ -152,7 +152,7 @@ def test_a_namespace_that_cannot_be_is_refused(tmp_path: Path, namespace: str) -
 
 
 def test_a_store_that_is_not_there_is_not_judged() -> None:
-    run = tenure("status", "s3://bucket/x?endpoint=http://127.0.0.1:9&access_key_id=a&secret_access_key=b", timeout=60)
+    run = tenure("status", "s3://bucket/x?endpoint=http://127.0.0.1:9&access_key_id=a&secret_access_key=b")
     assert run.code == 2
     assert run.err.startswith("tenure: ")
     assert run.out == ""
@@ -197,34 +197,19 @@ def test_what_the_bucket_holds_cannot_act_upon_the_terminal(
             json.loads(said.out)
 
 
-class Jumping:
-    """A clock that does not wait, and counts for how long it would have."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def read(self) -> Reading:
-        ns = int(self.seconds * 1e9)
-        return Reading(ns, ns, ns, ns)
-
-    async def sleep(self, seconds: float) -> None:
-        self.seconds += max(seconds, 0.0)
-        await asyncio.sleep(0)
-
-
 DAY_MS = 86_400_000
 
 
 @pytest.mark.parametrize("released", [False, True])
 async def test_no_record_can_make_it_wait_for_longer_than_the_longest_lease(released: bool) -> None:
-    store, clock = MemoryStore(), Jumping()
+    store, clock = MemoryStore(), ScriptedClock()
     gone = {"leader_id": None, "uid": None} if released else {}
     await store.put(STATE, encode(msgspec.structs.replace(DEAD, lease_duration_ms=DAY_MS, **gone)))
     await store.put(METADATA, founded(DAY_MS))
     await store.put(worker_key("ben"), encode(Worker(write_id="w", worker_id="ben", uid="u", ordinal=1)))
     said: list[str] = []
     found = await look(store, "default", Patience.UNTIL_SURE, clock, said.append)
-    assert 600 < clock.seconds < 700
+    assert 600 < clock.true_seconds < 700
     assert "661 s" in said[0]
     assert found.problem is not None
     assert found.workers_unclear
@@ -233,7 +218,7 @@ async def test_no_record_can_make_it_wait_for_longer_than_the_longest_lease(rele
 
 
 async def test_a_lease_of_600_seconds_is_watched_to_its_end() -> None:
-    store, clock = MemoryStore(), Jumping()
+    store, clock = MemoryStore(), ScriptedClock()
     await store.put(STATE, encode(msgspec.structs.replace(DEAD, lease_duration_ms=600_000)))
     found = await look(store, "default", Patience.UNTIL_SURE, clock)
     assert (exit_code(found), found.unclear) == (1, False)

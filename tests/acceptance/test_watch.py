@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import pty
@@ -14,92 +13,62 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from lab.process import Child
 from tenure.coordinator.layout import STATE, namespace_store, worker_key
 from tenure.election.records import State, Worker, encode
 from tenure.store import open_store
-from tests.acceptance.command import tenure
 from tests.acceptance.fleet import fleet, leader_of
 from tests.acceptance.test_doctor import files_of
 from tests.acceptance.test_status import DEAD, command, plant
+from tests.support.command import tenure_process
+from tests.support.waiting import eventually
 
 PATIENCE = 60.0
 
 
-class Watch:
+class Watch(Child):
     """The command as a process, its lines read as they come."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tenure", "watch", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-
     def changes(self) -> list[dict[str, Any]]:
-        return [msgspec.json.decode(line) for line in list(self.lines)]
+        return [msgspec.json.decode(line) for line in self.lines]
 
     async def until(self, kind: str, times: int = 1, **fields: object) -> dict[str, Any]:
         """The change, once it was told so many times."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                found = [
-                    each
-                    for each in self.changes()
-                    if each["kind"] == kind and all(each[name] == value for name, value in fields.items())
-                ]
-                if len(found) >= times:
-                    return found[times - 1]
-                assert self.process.poll() is None, self.lines
-                await asyncio.sleep(0.05)
+
+        def found() -> list[dict[str, Any]]:
+            assert self.runs, self.report()
+            fits = [
+                each
+                for each in self.changes()
+                if each["kind"] == kind and all(each[name] == value for name, value in fields.items())
+            ]
+            return fits[times - 1 :]
+
+        return (await eventually(found, self.report, pause=0.05))[0]
 
     def stop(self) -> tuple[int, str]:
-        self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        assert self.process.stderr is not None
-        return code, self.process.stderr.read()
+        return self.end(signal.SIGINT), self.err
 
 
-@contextlib.contextmanager
-def watching(*arguments: str) -> Iterator[Watch]:
-    watch = Watch(*arguments)
-    try:
-        yield watch
-    finally:
-        watch.process.kill()
-        watch.process.wait()
-        watch._reader.join(PATIENCE)
-        for stream in (watch.process.stdout, watch.process.stderr):
-            assert stream is not None
-            stream.close()
+def watching(folder: Path, *arguments: str) -> Watch:
+    return Watch([sys.executable, "-m", "tenure", "watch", *arguments], folder)
 
 
 @pytest.mark.req("OP-1")
 @pytest.mark.slow
 async def test_what_happens_in_a_fleet_is_told_as_it_happens(tmp_path: Path) -> None:
-    url = tmp_path.as_uri()
+    url = (tmp_path / "store").as_uri()
     async with fleet(url, "ada", "ben", min_epoch_duration=0) as coordinators:
         first = await leader_of(coordinators)
         (second,) = {"ada", "ben"} - {first}
-        with watching(url, "--json", "--interval", "200ms") as watch:
+        with watching(tmp_path, url, "--json", "--interval", "200ms") as watch:
             begun = await watch.until("watching")
             assert (begun["leader"], begun["epoch"]) == (first, 1)
             await watch.until("renewed", leader=first)
@@ -118,9 +87,9 @@ async def test_what_happens_in_a_fleet_is_told_as_it_happens(tmp_path: Path) -> 
 
 @pytest.mark.slow
 async def test_a_leader_that_dies_and_damage_are_told(tmp_path: Path) -> None:
-    url = tmp_path.as_uri()
+    url = (tmp_path / "store").as_uri()
     await plant(url, encode(DEAD), workers=("ada",))
-    with watching(url, "--json", "--interval", "100ms") as watch:
+    with watching(tmp_path, url, "--json", "--interval", "100ms") as watch:
         lapsed = await watch.until("lapsed")
         assert (lapsed["leader"], lapsed["epoch"]) == (None, 7)
         async with open_store(url) as store:
@@ -162,7 +131,7 @@ def test_a_reader_that_leaves_ends_it_quietly(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_looked_at_is_an_error(tmp_path: Path) -> None:
-    run = tenure("watch", (tmp_path / "nothing").as_uri(), "--for", "5s")
+    run = tenure_process("watch", (tmp_path / "nothing").as_uri(), "--for", "5s")
     assert (run.code, run.out) == (2, "")
     assert "no directory" in run.err
 
@@ -170,7 +139,7 @@ def test_a_place_that_cannot_be_looked_at_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_store_that_does_not_answer_is_asked_again() -> None:
     url = "s3://bucket/x?endpoint=http://127.0.0.1:9&region=x&access_key_id=a&secret_access_key=hidden"
-    run = tenure("watch", url, "--for", "6s", "--interval", "100ms", "--json")
+    run = tenure_process("watch", url, "--for", "6s", "--interval", "100ms", "--json")
     assert (run.code, run.err) == (0, "")
     (change,) = [msgspec.json.decode(line) for line in run.out.splitlines()]
     assert change["kind"] == "store-error"
@@ -179,7 +148,7 @@ def test_a_store_that_does_not_answer_is_asked_again() -> None:
 
 def test_wrong_credentials_are_an_error_at_once(ministack: Any) -> None:
     url = ministack.store_url("no-such-bucket", "x")
-    run = tenure("watch", url, "--for", "20s")
+    run = tenure_process("watch", url, "--for", "20s")
     assert (run.code, run.out) == (2, "")
     assert "no-such-bucket" in run.err
 

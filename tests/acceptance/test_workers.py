@@ -16,10 +16,10 @@ from tenure.coordinator.layout import namespace_store, worker_key
 from tenure.coordinator.reading import MAX_WORKERS_READ, Status, WorkerStatus, list_workers, read_worker_records
 from tenure.election.records import MAX_RECORD_BYTES, Worker, encode
 from tenure.errors import StoreUnavailable
-from tenure.store import NotModified, Stored, Version, open_store
-from tenure.store.memory import MemoryStore
+from tenure.store import open_store
 from tests.acceptance.fleet import fleet, leader_of
 from tests.acceptance.test_status import DEAD, command, plant
+from tests.support.store import ANY, ScriptedStore, yields
 
 STARTED = "2026-05-01T12:00:00.000+00:00"
 
@@ -87,28 +87,9 @@ async def test_an_election_without_members_says_so(tmp_path: Path) -> None:
 # Many of them
 
 
-class Busy(MemoryStore):
-    """Counts how much is read at once; may fail."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reading = self.most_at_once = self.reads = 0
-        self.failing = False
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        self.reading += 1
-        self.reads += 1
-        self.most_at_once = max(self.most_at_once, self.reading)
-        try:
-            await asyncio.sleep(0)
-            if self.failing and self.reads == 40:
-                raise StoreUnavailable("no answer")
-            return await super().get(key, unless=unless)
-        finally:
-            self.reading -= 1
-
-
-async def crowd(store: Busy, workers: int) -> Busy:
+async def crowd(workers: int) -> ScriptedStore:
+    store = ScriptedStore()
+    store.always("get", ANY, yields)
     for number in range(workers):
         name = f"w{number:05}"
         await store.put(worker_key(name), encode(Worker(write_id="w", worker_id=name, uid=name, ordinal=1)))
@@ -116,16 +97,16 @@ async def crowd(store: Busy, workers: int) -> Busy:
 
 
 async def test_some_records_are_read_at_once_and_no_more_than_some() -> None:
-    store = await crowd(Busy(), 200)
+    store = await crowd(200)
     found = await list_workers(store, 20.0)
     assert len(found) == 200
     assert [each.rank for each in found] == list(range(1, 201))
-    assert 16 <= store.most_at_once <= 32
+    assert 16 <= store.most_at_once["get"] <= 32
 
 
 async def test_the_newest_are_read_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenure.coordinator.reading.MAX_WORKERS_READ", 10)
-    store = await crowd(Busy(), 13)
+    store = await crowd(13)
     await store.put(worker_key("w00000"), encode(Worker(write_id="x", worker_id="w00000", uid="w", ordinal=1)))
     found = await read_worker_records(store, 20.0)
     assert (len(found.workers), found.left_out) == (10, 3)
@@ -134,11 +115,13 @@ async def test_the_newest_are_read_and_the_rest_is_counted(monkeypatch: pytest.M
 
 
 async def test_a_store_that_fails_meanwhile_is_told_as_it_is() -> None:
-    store = await crowd(Busy(), 200)
-    store.failing = True
+    store = await crowd(200)
+    store.on("get", ANY, "lost", nth=40)
     with pytest.raises(StoreUnavailable, match="no answer"):
         await list_workers(store, 20.0)
-    assert store.reading == 0  # nothing goes on behind our back
+    begun = store.count("get")
+    await asyncio.sleep(0.01)
+    assert store.count("get") == begun, "nothing goes on behind our back"
 
 
 async def test_records_of_others_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.acceptance.command import tenure
 from tests.browser.conftest import PATIENCE, TOKEN, Dashboard, Fleet, leader_on, sign_in
+from tests.support.command import tenure_process
 
 pytestmark = [pytest.mark.servers, pytest.mark.req("OP-5")]
 
@@ -23,7 +23,7 @@ def test_actions_are_refused_without_the_token(
     fleet: Fleet, serve: Callable[..., Dashboard], look: Callable[..., Page]
 ) -> None:
     fleet.start("ada", "ben", queues=("emails",))
-    tenure("queue", "put", fleet.url, "emails", "1")
+    tenure_process("queue", "put", fleet.url, "emails", "1")
     page = look(serve(fleet.url).url)
     leader = leader_on(page)
     expect(page.locator("#queues-panel tbody tr")).to_have_count(1, timeout=PATIENCE)
@@ -41,7 +41,7 @@ def test_actions_are_refused_without_the_token(
     page.keyboard.press("Escape")
     expect(page.locator("#sign-in")).to_be_focused()
     assert leader_on(page) == leader
-    assert tenure("queue", "stats", fleet.url, "emails", "--json").json()["paused"] is False
+    assert tenure_process("queue", "stats", fleet.url, "emails", "--json").json()["paused"] is False
 
 
 def test_without_a_configured_token_nobody_can_sign_in(
@@ -69,7 +69,7 @@ def test_with_the_token_the_leader_steps_down_and_hands_over(
     expect(page.locator("#confirm")).to_be_hidden(timeout=PATIENCE)
     expect(page.locator("#toasts .toast.ok")).to_have_count(1)
     second = leader_on(page, other_than=first)
-    assert tenure("status", fleet.url, "--json").json()["leader"] == second
+    assert tenure_process("status", fleet.url, "--json").json()["leader"] == second
 
     third = next(name for name in fleet.processes if name not in (first, second))
     page.click("#transfer")
@@ -127,7 +127,7 @@ def test_by_keyboard_alone(fleet: Fleet, serve: Callable[..., Dashboard], look: 
     """Sign in, pause a queue, resume it: without a mouse, and with the focus where it belongs after each step."""
     fleet.start("ada", queues=("emails", "webhooks"))
     for queue in ("emails", "webhooks"):
-        tenure("queue", "put", fleet.url, queue, "1")
+        tenure_process("queue", "put", fleet.url, queue, "1")
     page = look(serve(fleet.url).url)
     leader_on(page)
     expect(page.locator("#queues-panel tbody tr")).to_have_count(2, timeout=PATIENCE)
@@ -158,7 +158,7 @@ def test_by_keyboard_alone(fleet: Fleet, serve: Callable[..., Dashboard], look: 
     page.keyboard.press("Escape")
     expect(page.locator("#confirm")).to_be_hidden()
     assert focused(page) == "Pause emails"
-    assert tenure("queue", "stats", fleet.url, "emails", "--json").json()["paused"] is False
+    assert tenure_process("queue", "stats", fleet.url, "emails", "--json").json()["paused"] is False
 
     page.keyboard.press("Enter")
     expect(page.locator("#confirm-go")).to_be_focused()
@@ -170,15 +170,15 @@ def test_by_keyboard_alone(fleet: Fleet, serve: Callable[..., Dashboard], look: 
     page.keyboard.press("Enter")
     expect(page.locator("#confirm")).to_be_hidden(timeout=PATIENCE)
     expect(page.locator("#toasts")).to_contain_text("emails: it is paused")
-    assert tenure("queue", "stats", fleet.url, "emails", "--json").json()["paused"] is True
-    assert tenure("queue", "stats", fleet.url, "webhooks", "--json").json()["paused"] is False
+    assert tenure_process("queue", "stats", fleet.url, "emails", "--json").json()["paused"] is True
+    assert tenure_process("queue", "stats", fleet.url, "webhooks", "--json").json()["paused"] is False
     expect(page.get_by_role("button", name="Resume emails")).to_be_focused(timeout=PATIENCE)
 
     page.keyboard.press("Enter")
     expect(page.locator("#confirm-title")).to_have_text("Resume the queue emails?")
     page.keyboard.press("Enter")
     expect(page.locator("#confirm")).to_be_hidden(timeout=PATIENCE)
-    assert tenure("queue", "stats", fleet.url, "emails", "--json").json()["paused"] is False
+    assert tenure_process("queue", "stats", fleet.url, "emails", "--json").json()["paused"] is False
 
     # Charts are walked by arrow keys, tables sorted by Enter.
     page.locator("#terms-chart svg").focus()

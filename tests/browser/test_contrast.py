@@ -45,7 +45,6 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.req("OP-5")
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_contrast(theme: int) -> None:
     low = {

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.acceptance.command import tenure
 from tests.browser.conftest import PATIENCE, Dashboard, Fleet, leader_on, sign_in
+from tests.support.command import tenure_process
 
-pytestmark = [pytest.mark.servers, pytest.mark.req("OP-5")]
+pytestmark = pytest.mark.servers
 
 HOSTILE = '<img src=x onerror="document.title=`owned`;window.owned=1">'
 SCRIPT = "</script><script>window.owned=1</script>"
@@ -35,7 +35,7 @@ def test_accessible_in_light_and_dark(
 ) -> None:
     fleet.start("ada", "ben", queues=("emails",), does=("--work",))
     for _ in range(2):
-        tenure("queue", "put", fleet.url, "emails", '{"poison": true}')
+        tenure_process("queue", "put", fleet.url, "emails", '{"poison": true}')
     page = look(serve(fleet.url).url, color_scheme=scheme, bypass_csp=True)
     leader_on(page)
     expect(page.locator("#children-panel tbody tr")).to_have_count(2, timeout=PATIENCE)
@@ -97,7 +97,7 @@ def test_never_scrolls_sideways(
 def test_hostile_names_are_only_text(fleet: Fleet, serve: Callable[..., Dashboard], look: Callable[..., Page]) -> None:
     fleet.start(HOSTILE, queues=(HOSTILE, SCRIPT))
     for queue in (HOSTILE, SCRIPT):
-        tenure("queue", "put", fleet.url, queue, "1")
+        tenure_process("queue", "put", fleet.url, queue, "1")
     page = look(serve(fleet.url).url)
     assert leader_on(page) == HOSTILE
     expect(page.locator("#queues-panel tbody tr")).to_have_count(2, timeout=PATIENCE)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.acceptance.command import tenure
 from tests.browser.conftest import PATIENCE, Dashboard, Fleet, leader_on
+from tests.support.command import tenure_process
 
-pytestmark = [pytest.mark.servers, pytest.mark.req("OP-5")]
+pytestmark = pytest.mark.servers
 
 NAMES = ("ada", "ben", "cleo", "dora")
 QUEUES = ("emails", "invoices", "thumbnails", "webhooks")
@@ -43,17 +43,17 @@ def test_pictures_for_the_readme(
     shop.start(*NAMES, queues=QUEUES, does=("--work",), lease=4)
     page = look(serve(shop.url).url, color_scheme="light")
     first = leader_on(page)
-    assert tenure("queue", "pause", shop.url, "invoices").code == 0
+    assert tenure_process("queue", "pause", shop.url, "invoices").code == 0
     for at, queue in enumerate(QUEUES):
         for number in range(3 + 5 * at):
             body = '{"poison": true}' if number == 1 and at % 2 == 0 else '{"order": 7}'
-            tenure("queue", "put", shop.url, queue, body, *(["--delay", "10m"] if number > 4 else []))
+            tenure_process("queue", "put", shop.url, queue, body, *(["--delay", "10m"] if number > 4 else []))
     page.wait_for_timeout(12_000)
     shop.kill(first)
     second = leader_on(page, other_than=first)
     shop.start(first, queues=QUEUES, does=("--work",), lease=4)
     page.wait_for_timeout(20_000)
-    assert tenure("step-down", shop.url, "--force").code == 0
+    assert tenure_process("step-down", shop.url, "--force").code == 0
     leader_on(page, other_than=second)
     page.wait_for_timeout(25_000)
     expect(page.locator("#terms-chart [data-epoch]")).to_have_count(3, timeout=PATIENCE)

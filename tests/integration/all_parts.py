@@ -29,6 +29,7 @@ from tenure import (
 )
 from tenure.plugins.cluster_health import ClusterHealth
 from tenure.plugins.poll import CommandCheck, PollOrchestrator, PollSchedule, PollWorker, read_jobs, read_results
+from tests.support.waiting import eventually
 
 CHECKS = [PollSchedule("check", CommandCheck("true"), every=1)]
 PATIENCE = 90.0
@@ -55,12 +56,6 @@ def schedule(config: CoordinatorConfig) -> SchedulerPlugin:
         pass
 
     return scheduler
-
-
-async def until(holds: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await holds():
-            await asyncio.sleep(0.2)
 
 
 async def use_resources(db: Database) -> None:
@@ -106,7 +101,7 @@ async def use_queue(queue: S3QueuePlugin) -> None:
     async def dead() -> bool:
         return bool(await queue.dead_letters())
 
-    await until(dead)
+    await eventually(dead, pause=0.2)
 
 
 async def use_ttl(db: Database, ttl: TTLPlugin) -> None:
@@ -118,7 +113,7 @@ async def use_ttl(db: Database, ttl: TTLPlugin) -> None:
     async def expired() -> bool:
         return not await sessions.exists("short")
 
-    await until(expired)
+    await eventually(expired, pause=0.2)
     await ttl.run_cleanup()
     await ttl.reindex()
 
@@ -136,7 +131,7 @@ async def use_schedule(scheduler: SchedulerPlugin) -> None:
     async def ran() -> bool:
         return bool(await scheduler.history("often"))
 
-    await until(ran)
+    await eventually(ran, pause=0.2)
     await scheduler.run_now("often", within=PATIENCE)
 
 
@@ -144,7 +139,7 @@ async def use_polls(db: Database) -> None:
     async def counted() -> bool:
         return any(each.total for each in (await read_results(db)).values())
 
-    await until(counted)
+    await eventually(counted, pause=0.2)
     assert await read_jobs(db)
 
 
@@ -171,7 +166,7 @@ async def main(url: str, name: str, lease: float) -> None:
             async def leads() -> bool:
                 return own.lead is not None and await candidate.children() is not None
 
-            await until(leads)
+            await eventually(leads, pause=0.2)
             print("led", flush=True)
             await asyncio.gather(
                 use_resources(db),

@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.request
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ import tenure.asgi
 from lab.process import free_port, spawn, stop, wait_for_http
 from tenure import CoordinatorConfig, Lead, LeadershipLost, blocking
 from tenure.errors import ConfigError, InvalidUrl
+from tests.support.waiting import eventually_here
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # newer versions of Starlette would rather have another client library than httpx
@@ -47,13 +48,6 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenure.asgi, "FIRST_PAUSE_SECONDS", 0.01)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.01)
 
 
 async def answer(request: Request) -> JSONResponse:
@@ -76,7 +70,7 @@ def test_work_runs_while_leading_and_ends_with_the_server(url: str) -> None:
 
     for epochs in (1, 2):  # the second server is given the lease, and does not wait for it to lapse
         with TestClient(app_with(tenure.asgi.lifespan(url, lead=work, config=LONG))) as client:
-            until(lambda: told)
+            eventually_here(lambda: told)
             assert client.get("/").json() == {"leads": True, "inner": None}
         assert told == [told[0], "ended"]
         assert isinstance(told[0], int)
@@ -86,7 +80,7 @@ def test_work_runs_while_leading_and_ends_with_the_server(url: str) -> None:
 
 def test_without_work_there_is_the_coordinator(url: str) -> None:
     with TestClient(app_with(tenure.asgi.lifespan(url, config=SWIFT, worker_id="ada"))) as client:
-        until(lambda: client.get("/").json()["leads"])
+        eventually_here(lambda: client.get("/").json()["leads"])
 
 
 def test_a_lifespan_of_your_own_is_around_the_work(url: str) -> None:
@@ -108,7 +102,7 @@ def test_a_lifespan_of_your_own_is_around_the_work(url: str) -> None:
             told.append("stop")
 
     with TestClient(app_with(tenure.asgi.lifespan(url, lead=work, config=SWIFT, inner=inner))) as client:
-        until(lambda: "work" in told)
+        eventually_here(lambda: "work" in told)
         assert client.get("/").json()["inner"] == "open"
     assert told == ["open", "work", "stop", "close"]
 
@@ -130,7 +124,7 @@ def test_work_that_fails_is_called_again_and_ends_no_server(url: str, caplog: py
         raise ZeroDivisionError("oh")
 
     with TestClient(app_with(tenure.asgi.lifespan(url, lead=work, config=SWIFT))) as client:
-        until(lambda: len(epochs) >= 7)
+        eventually_here(lambda: len(epochs) >= 7)
         assert client.get("/").status_code == 200
     assert epochs.count(epochs[0]) == tenure.asgi.TRIES_IN_A_TERM
     assert epochs[6] > epochs[0]
@@ -167,7 +161,7 @@ def test_work_that_ends_by_itself_in_an_odd_way_is_called_again(
         await part
 
     with TestClient(app_with(tenure.asgi.lifespan(url, lead=work, config=SWIFT))) as client:
-        until(lambda: len(epochs) == 3)
+        eventually_here(lambda: len(epochs) == 3)
         assert client.get("/").json()["leads"]
     assert len(set(epochs)) == 1
     assert sum("failed, " in record.getMessage() for record in caplog.records) == 2
@@ -181,7 +175,7 @@ def test_a_server_without_work_leaves_the_fleet_and_serves_on(url: str, caplog: 
         raise Odd
 
     with TestClient(app_with(tenure.asgi.lifespan(url, lead=work, config=LONG))) as client:
-        until(lambda: any("leaves the fleet" in record.getMessage() for record in caplog.records))
+        eventually_here(lambda: any("leaves the fleet" in record.getMessage() for record in caplog.records))
         with blocking.lead(url, config=LONG, timeout=PATIENCE):
             assert client.get("/").json()["leads"] is False
     assert any(
@@ -193,7 +187,7 @@ def test_a_server_without_work_leaves_the_fleet_and_serves_on(url: str, caplog: 
 def test_work_that_is_no_async_function(url: str, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[Lead] = []
     with TestClient(app_with(tenure.asgi.lifespan(url, lead=calls.append, config=SWIFT))):  # type: ignore[arg-type]
-        until(lambda: "is no async function" in caplog.text)
+        eventually_here(lambda: "is no async function" in caplog.text)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -216,10 +210,10 @@ def test_work_that_hides_its_cancellation_is_not_called_again_in_that_term(
 
     app = app_with(tenure.asgi.lifespan(url, lead=work, config=SWIFT))
     with TestClient(app) as client:
-        until(lambda: epochs)
+        eventually_here(lambda: epochs)
         assert client.portal is not None
         client.portal.call(app.state.tenure.step_down)
-        until(lambda: len(epochs) == 2)  # it stands again
+        eventually_here(lambda: len(epochs) == 2)  # it stands again
         assert epochs[1] > epochs[0]
         began = time.monotonic()
     assert len(epochs) == 2
@@ -235,13 +229,13 @@ def test_work_that_has_returned_is_done_for_its_term(url: str) -> None:
 
     app = app_with(tenure.asgi.lifespan(url, lead=work, config=SWIFT))
     with TestClient(app) as client:
-        until(lambda: epochs)
+        eventually_here(lambda: epochs)
         time.sleep(0.5)
         assert client.get("/").json()["leads"]
         assert len(epochs) == 1
         assert client.portal is not None
         client.portal.call(app.state.tenure.step_down)
-        until(lambda: len(epochs) == 2)
+        eventually_here(lambda: len(epochs) == 2)
 
 
 def test_a_worker_that_is_replaced_serves_on(url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -249,9 +243,9 @@ def test_a_worker_that_is_replaced_serves_on(url: str, caplog: pytest.LogCapture
         await asyncio.Event().wait()
 
     with TestClient(app_with(tenure.asgi.lifespan(url, lead=work, config=SWIFT, worker_id="same"))) as client:
-        until(lambda: client.get("/").json()["leads"])
+        eventually_here(lambda: client.get("/").json()["leads"])
         with blocking.lead(url, config=SWIFT, worker_id="same", timeout=PATIENCE):
-            until(lambda: "will not lead any more in this process" in caplog.text)
+            eventually_here(lambda: "will not lead any more in this process" in caplog.text)
             assert client.get("/").json()["leads"] is False
 
 
@@ -288,17 +282,17 @@ def test_two_servers_of_uvicorn(url: str, tmp_path: Path) -> None:
 
     try:
         ports = [start(), start()]
-        until(lambda: sorted(ask(port)["leads"] for port in ports) == [False, True])
+        eventually_here(lambda: sorted(ask(port)["leads"] for port in ports) == [False, True])
         first, second = sorted(ports, key=lambda port: not ask(port)["leads"])
         servers[first][0].send_signal(signal.SIGTERM)
         assert servers[first][0].wait(PATIENCE) in (0, -signal.SIGTERM), servers[first][1].read_text()
-        until(lambda: ask(second)["leads"])
+        eventually_here(lambda: ask(second)["leads"])
         third = start()
         assert ask(third)["leads"] is False
         servers[second][0].kill()
-        until(lambda: ask(third)["leads"])
+        eventually_here(lambda: ask(third)["leads"])
         epoch = ask(third)["epoch"]
-        until(lambda: '"begin", "boottime_ns"' in servers[third][1].read_text())
+        eventually_here(lambda: '"begin", "boottime_ns"' in servers[third][1].read_text())
     finally:
         for process, _ in servers.values():
             stop(process, 10)

@@ -41,6 +41,7 @@ from tenure.errors import (
     RequestRefused,
     TenureError,
 )
+from tests.support.waiting import eventually_here
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30.0
@@ -74,13 +75,6 @@ def joined(
         coordinator = database.get_global_coordinator(config=config)
         coordinator.start()
         yield database, coordinator
-
-
-def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.01)
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -153,7 +147,8 @@ import os, signal, sys, threading, time
 import tenure
 from tenure import blocking
 from tenure.errors import *
-from tests.integration.test_blocking import LONG, SHORT, SWIFT, joined, until
+from tests.integration.test_blocking import LONG, SHORT, SWIFT, joined
+from tests.support.waiting import eventually_here
 url = sys.argv[1] if len(sys.argv) > 1 else ""
 def say(*words):
     print(*words, flush=True)
@@ -275,7 +270,7 @@ class TestDropped:
             Service(kinds[what]())
             (loop,) = set(asyncio_loops(name)) - before
             loop.call_soon_threadsafe(gc.collect)
-            until(lambda: not loop.is_running())
+            eventually_here(lambda: not loop.is_running())
         finally:
             gc.enable()
         with (
@@ -341,7 +336,7 @@ class TestLeading:
         assert leader.ended == "scope-ended"
         with pytest.raises(LeadershipLost):
             leader.ensure()
-        until(lambda: not background_threads())
+        eventually_here(lambda: not background_threads())
         with blocking.lead(
             url, config=LONG, worker_id="ben", timeout=PATIENCE
         ) as second:  # released, not left to lapse
@@ -365,7 +360,7 @@ class TestLeading:
     def test_a_loss_is_told_in_every_way_and_raised_at_the_end(self, url: str) -> None:
         told: list[tuple[blocking.Leader, str]] = []
         with joined(url, "ben") as (_, ben):
-            until(ben.is_leader)
+            eventually_here(ben.is_leader)
             with joined(url, "ada") as (_, ada):
                 ben.step_down()
                 with (
@@ -374,7 +369,7 @@ class TestLeading:
                         on_lost=lambda leader: told.append((leader, threading.current_thread().name))
                     ) as leader,
                 ):
-                    until(lambda: "ben" in ada.get_active_workers(fresh=True))
+                    eventually_here(lambda: "ben" in ada.get_active_workers(fresh=True))
                     thread = in_thread(lambda: ben.transfer("ben", force=True))
                     began = time.monotonic()
                     with pytest.raises(LeadershipLost):
@@ -387,7 +382,7 @@ class TestLeading:
                     assert leader.remaining() == 0
                     with pytest.raises(LeadershipLost):
                         leader.put("report", b"late")
-                    until(lambda: told)
+                    eventually_here(lambda: told)
                 thread.join()
                 assert told == [(leader, "tenure-on-lost")]
                 assert ben.is_leader()
@@ -432,7 +427,7 @@ class TestLeading:
                 assert ben.lead.claim("report") == b"by ada"
                 with pytest.raises((LeadershipLost, Fenced)):
                     leader.put("report", b"late")
-                until(lambda: overran)
+                eventually_here(lambda: overran)
             thread.join()
             assert "before its hooks had returned" in caplog.text
 
@@ -451,7 +446,7 @@ with joined(url, "ada", SHORT) as (_, coordinator):
         with joined(url, "ben", SHORT) as (_, ben):
             while script._process.poll() is None:
                 assert not ben.is_leader()
-            until(ben.is_leader)
+            eventually_here(ben.is_leader)
             script.end(EXIT_OVERRAN)
 
     def test_a_wait_that_takes_too_long(self, url: str) -> None:
@@ -472,7 +467,7 @@ with joined(url, "ada", SHORT) as (_, coordinator):
                 epochs.append(leader.epoch)
                 if len(epochs) == 2:
                     break
-        until(lambda: not background_threads())
+        eventually_here(lambda: not background_threads())
         assert epochs == sorted(set(epochs))
         assert told == []
         with joined(url, "ada") as (_, ada):
@@ -538,17 +533,17 @@ with joined(url, "ada", SHORT) as (_, coordinator):
         config = SWIFT.replace(health_check=healthy, health_check_interval=0.2)
         with blocking.Database(url) as database:
             database.get_global_coordinator(config=config).start()
-            until(lambda: asked)
+            eventually_here(lambda: asked)
         assert "would wait for itself" in asked[0]
 
 
 class TestDatabase:
     def test_a_coordinator(self, url: str) -> None:
         with joined(url, "ada") as (database, ada), joined(url, "ben") as (_, ben):
-            until(lambda: ada.is_leader() or ben.is_leader())
+            eventually_here(lambda: ada.is_leader() or ben.is_leader())
             assert repr(ada) == "<blocking Coordinator 'default' as 'ada'>"
             assert database.get_global_coordinator().worker_id == "ada"
-            until(lambda: ada.get_active_workers(fresh=True) == ["ada", "ben"])
+            eventually_here(lambda: ada.get_active_workers(fresh=True) == ["ada", "ben"])
             leader = ada if ada.is_leader() else ben
             other = ben if leader is ada else ada
             assert leader.lead is leader.lead is not None
@@ -575,7 +570,7 @@ class TestDatabase:
                 seen.append((threading.current_thread().name, ada.get_leader(fresh=True)))
 
             subscription = ada.on("leader:changed", note)
-            until(lambda: any(leader == "ada" for _, leader in seen))
+            eventually_here(lambda: any(leader == "ada" for _, leader in seen))
             subscription.cancel()
             assert not ada.off("leader:changed", note)
             assert {name for name, _ in seen} == {"tenure-events"}
@@ -676,12 +671,12 @@ class TestDatabase:
             things = database.resource("things")
             ada = database.get_global_coordinator(config=SWIFT)
             ada.start()
-            until(ada.is_leader)
+            eventually_here(ada.is_leader)
             leader = ada.lead
             assert leader is not None
             held = database.lock("job").acquire()
         database.close()
-        until(lambda: not background_threads())
+        eventually_here(lambda: not background_threads())
         assert not ada.is_leader()
         assert not leader.is_current()
         assert not held.is_held()
@@ -710,12 +705,12 @@ class TestDatabase:
         (tmp_path / "file").write_text("")
         with pytest.raises(tenure.TenureError), blocking.Database((tmp_path / "file").as_uri()):
             pass
-        until(lambda: not background_threads())
+        eventually_here(lambda: not background_threads())
 
     def test_closing_ends_the_waits_of_other_threads(self, url: str) -> None:
         failed: list[BaseException] = []
         with joined(url, "ada") as (_, ada):
-            until(ada.is_leader)
+            eventually_here(ada.is_leader)
             database = blocking.Database(url, worker_id="ben").connect()
             ben = database.get_global_coordinator(config=SWIFT)
             ben.start()
@@ -779,7 +774,7 @@ class TestDatabase:
             ended.append("quietly")
 
         thread = in_thread(work)
-        until(lambda: epochs)
+        eventually_here(lambda: epochs)
         ada.stop() if how == "stop" else database.close()
         thread.join(PATIENCE)
         database.close()
@@ -802,7 +797,7 @@ class TestWhereALoopRuns:
             warnings.simplefilter("error")
             with joined(url, "ada") as (_, ada):
                 ada.on("leader:changed", lambda event: seen.append(threading.current_thread().name))
-                until(lambda: seen)
+                eventually_here(lambda: seen)
         assert set(seen) == {"tenure-events"}
 
     async def test_and_on_a_thread_of_the_loop_as_anywhere(self, url: str) -> None:
@@ -830,7 +825,7 @@ class TestCtrlC:
         with blocking.Database(url, worker_id="ben") as database:
             ben = database.get_global_coordinator(config=LONG)
             ben.start()
-            until(ben.is_leader)
+            eventually_here(ben.is_leader)
             with database.lock("job", ttl=60):
                 script = program(
                     f"say('waits')\ntry:\n    {WAITS[waits]}\nexcept KeyboardInterrupt:\n    say('out')", url
@@ -1090,7 +1085,10 @@ say(len(calls))
     (
         "recipes.md",
         2,
-    ): "names['send_what_is_due'] = once\nperform()\nnames['post_worker_init'](None)\nuntil(lambda: calls)\nsay(2)",
+    ): (
+        "names['send_what_is_due'] = once\nperform()\n"
+        "names['post_worker_init'](None)\neventually_here(lambda: calls)\nsay(2)"
+    ),
     ("recipes.md", 3): "perform()\ntry:\n    names['Command']().handle()\nexcept Done:\n    say(len(calls))",
     ("recipes.md", 4): "perform()\nsay(2)",
     ("recipes.md", 5): "perform()\nsay(2)",

@@ -22,6 +22,7 @@ from tenure.plugins.supervisor import command as command_module
 from tenure.plugins.supervisor import watchdog
 from tenure.plugins.supervisor.child import Command
 from tenure.plugins.supervisor.command import CommandProcess, End
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only a process group is ended")
 
@@ -68,14 +69,6 @@ def check_ended_before(instant_ns: int, log: Path) -> None:
     late = {pid: (at - instant_ns) / 1e9 for pid, at in last.items() if at >= instant_ns}
     assert not late, f"ran on after the deadline, by seconds: {late}"
     assert living(last) == []
-
-
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    for _ in range(int(seconds / 0.02)):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it did not come to that")
 
 
 async def until_instant(instant_ns: int) -> None:
@@ -195,7 +188,7 @@ async def test_it_is_told_to_end_and_does(tmp_path: Path) -> None:
     with nothing_left():
         process = CommandProcess()
         await process.start(stubborn(tmp_path / "log", "daemon"), env={}, deadline=lambda: 30.0)
-        await until(processes(tmp_path / "log", 2))
+        await eventually(processes(tmp_path / "log", 2))
         asked = boottime_ns()
         await process.stop(20.0)
         assert boottime_ns() - asked < 10e9
@@ -209,7 +202,7 @@ async def test_what_ignores_being_told_is_killed(tmp_path: Path) -> None:
         process = CommandProcess()
         words = ("ignore-term", "daemon", "clear", "children=10")
         await process.start(stubborn(tmp_path / "log", *words), env={}, deadline=lambda: 30.0)
-        await until(processes(tmp_path / "log", 13))
+        await eventually(processes(tmp_path / "log", 13))
         await process.stop(0.5)
         check_ended_before(boottime_ns(), tmp_path / "log")
         assert (await process.wait(), process.end) == (137, End.STOPPED)
@@ -219,7 +212,7 @@ async def test_a_tree_that_is_stopped_hears_of_its_end(tmp_path: Path) -> None:
     process = CommandProcess()
     await process.start(stubborn(tmp_path / "log"), env={}, deadline=lambda: 30.0)
     assert process.pid is not None
-    await until(processes(tmp_path / "log", 1))
+    await eventually(processes(tmp_path / "log", 1))
     os.kill(process.pid, signal.SIGSTOP)
     await process.stop(20.0)
     assert await process.wait() == 143
@@ -241,7 +234,7 @@ async def test_one_that_hops_from_process_to_process_is_caught(tmp_path: Path) -
     with nothing_left():
         process = CommandProcess()
         await process.start(stubborn(tmp_path / "log", "ignore-term", "hop"), env={}, deadline=lambda: 30.0)
-        await until(processes(tmp_path / "log", 20))
+        await eventually(processes(tmp_path / "log", 20))
         await process.stop(0.1)
         check_ended_before(boottime_ns(), tmp_path / "log")
 
@@ -250,9 +243,9 @@ async def test_one_that_looks_like_a_zombie_and_runs_on_is_killed(tmp_path: Path
     with nothing_left():
         process = CommandProcess()
         await process.start(stubborn(tmp_path / "log", "ignore-term", "headless"), env={}, deadline=lambda: 30.0)
-        await until(processes(tmp_path / "log", 2))
+        await eventually(processes(tmp_path / "log", 2))
         headless = next(pid for pid in notes(tmp_path / "log") if pid != process.pid)
-        await until(lambda: Path(f"/proc/{headless}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        await eventually(lambda: Path(f"/proc/{headless}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
         assert living([headless]) == [headless]
         await process.stop(0.1)
         check_ended_before(boottime_ns(), tmp_path / "log")
@@ -263,7 +256,7 @@ async def test_a_kernel_that_does_not_list_children_shows_the_same_tree(
 ) -> None:
     process = CommandProcess()
     await process.start(stubborn(tmp_path / "log", "daemon", "children=20"), env={}, deadline=lambda: 30.0)
-    await until(processes(tmp_path / "log", 22))
+    await eventually(processes(tmp_path / "log", 22))
     _, root = guards_of(os.getpid())
     listed = set(watchdog.descendants(root))
     with monkeypatch.context() as older:
@@ -298,7 +291,7 @@ async def test_twenty_at_once(tmp_path: Path) -> None:
             )
         )
         assert len({process.pid for process in running}) == 20
-        await asyncio.gather(*(until(processes(log, 2)) for log in logs))
+        await asyncio.gather(*(eventually(processes(log, 2)) for log in logs))
         await asyncio.gather(*(process.stop(0.2) for process in running[:5]))
         assert [await process.wait() for process in running] == [137] * 20
         assert [process.end for process in running] == [End.STOPPED] * 5 + [End.DEADLINE] * 15
@@ -317,7 +310,7 @@ async def test_a_deadline_that_nobody_moves_ends_a_whole_tree_in_time(tmp_path: 
         process = CommandProcess()
         command = stubborn(tmp_path / "log", "ignore-term", "daemon", "clear", "children=50")
         await process.start(command, env={}, deadline=lease)
-        await until(processes(tmp_path / "log", 53))
+        await eventually(processes(tmp_path / "log", 53))
         assert (await process.wait(), process.end) == (137, End.DEADLINE)
         await until_instant(lease.instant_ns)
         check_ended_before(lease.instant_ns, tmp_path / "log")
@@ -336,7 +329,7 @@ async def test_a_deadline_may_come_nearer(tmp_path: Path) -> None:
     process = CommandProcess()
     command = stubborn(tmp_path / "log", terminate_within=0.5)
     await process.start(command, env={}, deadline=lambda: lease())
-    await until(processes(tmp_path / "log", 1))
+    await eventually(processes(tmp_path / "log", 1))
     lease = Until(3.0)
     assert (await process.wait(), process.end) == (143, End.DEADLINE)
     await until_instant(lease.instant_ns)
@@ -367,10 +360,10 @@ async def test_a_blocked_loop_costs_no_command_its_life_while_the_lease_is_renew
     with nothing_left():
         process = CommandProcess()
         await process.start(stubborn(tmp_path / "log"), env={}, deadline=lambda: 2.0)
-        await until(processes(tmp_path / "log", 1))
+        await eventually(processes(tmp_path / "log", 1))
         time.sleep(4.0)
         woke = boottime_ns()
-        await until(lambda: all(at > woke for at in notes(tmp_path / "log").values()))
+        await eventually(lambda: all(at > woke for at in notes(tmp_path / "log").values()))
         assert process.end is None
         await process.stop(5.0)
 
@@ -413,7 +406,7 @@ async def test_without_its_watchdog_a_command_is_killed_with_its_daemons(which: 
         process = CommandProcess()
         command = stubborn(tmp_path / "log", "ignore-term", "daemon", "children=10")
         await process.start(command, env={}, deadline=lambda: FOREVER)
-        await until(processes(tmp_path / "log", 12))
+        await eventually(processes(tmp_path / "log", 12))
         harm(which, signal.SIGKILL)
         assert (await process.wait(), process.end) == (137, End.UNWATCHED)
         check_ended_before(boottime_ns(), tmp_path / "log")
@@ -427,7 +420,7 @@ async def test_a_watchdog_that_is_stopped_ends_its_command_in_time_all_the_same(
         lease = Until(3.0)
         process = CommandProcess()
         await process.start(stubborn(tmp_path / "log", "ignore-term", "daemon"), env={}, deadline=lease)
-        await until(processes(tmp_path / "log", 2))
+        await eventually(processes(tmp_path / "log", 2))
         harm(which, signal.SIGSTOP)
         await process.wait()
         await until_instant(lease.instant_ns)
@@ -552,7 +545,7 @@ async def freeze_and_judge(tmp_path: Path, *options: str) -> None:
     words = ("ignore-term", "daemon", "clear", "children=10")
     with holder(grants, "3", *options, "--", *stubborn(log, *words).argv) as process:
         try:
-            await until(processes(log, 13))
+            await eventually(processes(log, 13))
             await asyncio.sleep(1.0)  # some renewals
             process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(0.05)
@@ -587,7 +580,7 @@ async def test_a_parent_that_is_killed_takes_all_with_it(lease: str, options: tu
     log, grants = tmp_path / "log", tmp_path / "grants"
     command = stubborn(log, "daemon", "clear", "children=10")
     with holder(grants, lease, *options, "--", *command.argv) as process:
-        await until(processes(log, 13))
+        await eventually(processes(log, 13))
         forked = 0
         if options:
             assert process.stdout is not None
@@ -597,7 +590,7 @@ async def test_a_parent_that_is_killed_takes_all_with_it(lease: str, options: tu
         deadline = last_grant(grants) if lease != "never" else killed + 20_000_000_000
         try:
             # `clear` ignores SIGTERM; without a lease it has the five seconds of terminate_within.
-            await until(lambda: not living(notes(log)))
+            await eventually(lambda: not living(notes(log)))
             await until_instant(deadline if lease != "never" else 0)
             check_ended_before(deadline, log)
         finally:
@@ -609,8 +602,8 @@ async def test_a_parent_that_is_killed_takes_all_with_it(lease: str, options: tu
 async def test_a_parent_that_ends_politely_takes_all_with_it_at_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with holder(tmp_path / "grants", "60", "--", *stubborn(log, "daemon").argv) as process:
-        await until(processes(log, 2))
+        await eventually(processes(log, 2))
         process.terminate()
         terminated = boottime_ns()
-        await until(lambda: not living(notes(log)))
+        await eventually(lambda: not living(notes(log)))
         check_ended_before(terminated + 20_000_000_000, log)

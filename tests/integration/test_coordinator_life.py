@@ -11,14 +11,9 @@ import pytest
 from tenure import CoordinatorConfig, Database, Lead
 from tenure.coordinator.layout import METADATA, namespace_store
 from tenure.errors import ConfigError
+from tests.support.waiting import eventually
 
 SWIFT = CoordinatorConfig.fast(startup_jitter_max=0, takeover_delay=0.05)
-
-
-async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 class Lingering:
@@ -37,11 +32,11 @@ async def test_a_stop_that_was_given_up_on_harms_nothing(url_of: Callable[[str],
         coordinator = await database.get_global_coordinator(config=SWIFT)
         coordinator.subscribe(Lingering())
         await coordinator.start()
-        await until(coordinator.is_leader)
+        await eventually(coordinator.is_leader)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(coordinator.stop(), 0.05)
         await coordinator.start()
-        await until(coordinator.is_leader)
+        await eventually(coordinator.is_leader)
         assert coordinator.get_epoch() == 2
         await coordinator.stop()
         assert not coordinator.is_leader()
@@ -65,9 +60,9 @@ async def test_two_loops_over_terms_share_one_leadership(url_of: Callable[[str],
                         raise
 
         loops = [asyncio.create_task(loop(name)) for name in led]
-        await until(lambda: all(led.values()))
+        await eventually(lambda: all(led.values()))
         await coordinator.step_down()
-        await until(lambda: len(led["one"]) == len(led["two"]) == 2)
+        await eventually(lambda: len(led["one"]) == len(led["two"]) == 2)
         assert sorted(cancelled) == ["one", "two"]
         assert led["one"] == led["two"]
         for task in loops:
@@ -86,7 +81,7 @@ async def test_events_end_with_the_database(url_of: Callable[[str], str]) -> Non
                 seen.append(event.new_leader)  # noqa: PERF401  each as it comes
 
         listening = asyncio.create_task(listen())
-        await until(lambda: bool(seen))
+        await eventually(lambda: bool(seen))
     async with asyncio.timeout(10):
         await listening
 
@@ -98,7 +93,7 @@ async def test_metadata_that_was_lost_is_not_founded_below_a_lease_that_is_held(
         slow = CoordinatorConfig.economical(startup_jitter_max=0, takeover_delay=0.05)
         leading = await first.get_global_coordinator(config=slow)
         await leading.start()
-        await until(leading.is_leader)
+        await eventually(leading.is_leader)
         await namespace_store(first.store, "default").delete(METADATA)
         quick = await second.get_global_coordinator(config=SWIFT)
         await quick.start()

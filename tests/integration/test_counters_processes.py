@@ -104,7 +104,7 @@ async def count_and_judge(
 
 @pytest.mark.trials
 @pytest.mark.slow
-@pytest.mark.req("EC-1", "EC-2", "EF-9")
+@pytest.mark.req("EC-1", "EC-2")
 async def test_a_hundred_thousand_adds_while_every_leader_is_killed(
     url_of: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -116,7 +116,7 @@ async def test_a_hundred_thousand_adds_while_every_leader_is_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.req("EC-1", "EC-2", "EF-9")
+@pytest.mark.req("EC-1", "EC-2")
 @SHARES
 async def test_adds_while_leaders_are_killed_on_a_directory(
     share: int, least: int, url_of: Callable[[str], str], tmp_path: Path
@@ -127,7 +127,7 @@ async def test_adds_while_leaders_are_killed_on_a_directory(
 
 
 @pytest.mark.slow
-@pytest.mark.req("EC-2", "EF-9")
+@pytest.mark.req("EC-2")
 @SHARES
 async def test_adds_while_leaders_are_frozen_and_go_on(
     share: int, least: int, url_of: Callable[[str], str], tmp_path: Path

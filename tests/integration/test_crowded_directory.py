@@ -106,7 +106,6 @@ def command(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.req("EL-20", "SQ-1")
 def test_work_and_commands_among_two_hundred_thousand_files_of_others(root: Path) -> None:
     assert sum(CROWDS.values()) == 200_000
     crowd(root)

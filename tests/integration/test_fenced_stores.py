@@ -14,7 +14,8 @@ from obstore.store import S3Store
 from lab.endpoint import S3Endpoint
 from tenure.coordinator.fenced import Fence, FencedValue, FencedWriter, Header, join, read, split
 from tenure.errors import Fenced
-from tenure.store import Applied, NotModified, Store, Stored, Version, open_store
+from tenure.store import Applied, Store, Stored, Version, open_store
+from tests.support.store import After, Request, ScriptedStore
 
 BUCKET = "tests"
 KINDS = [
@@ -58,30 +59,18 @@ async def test_a_stale_leader_is_fenced_and_the_object_untouched(store: Store) -
     assert await read(store, "k") == FencedValue(None, 2, "default")
 
 
-class ClaimedMeanwhile:
-    """The newer leader claims the key right after the stale one has read it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._claimed = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        answer = await self._store.get(key, unless=unless)
-        if not self._claimed:
-            self._claimed = True
-            await writer(self._store, 2).claim(key)
-        return answer
-
-
 @pytest.mark.req("EF-8")
 async def test_a_claim_between_reading_and_writing_stops_the_write(store: Store) -> None:
     """The value is the same before and after the claim: only the header moves the version."""
     await writer(store, 1).put("k", b"value")
+
+    async def claim(request: Request) -> None:
+        await writer(store, 2).claim("k")
+
+    overtaken = ScriptedStore(inner=store)
+    overtaken.on("get", "k", After(claim))
     with pytest.raises(Fenced):
-        await writer(ClaimedMeanwhile(store), 1).put("k", b"stale")
+        await writer(overtaken, 1).put("k", b"stale")
     assert await read(store, "k") == FencedValue(b"value", 2, "default")
 
 

@@ -25,19 +25,13 @@ from lab.hosted import CONFIG, KEY
 from lab.judge import judge_logs
 from lab.process import free_port, spawn, stop, wait_for_http
 from tenure import RequestRefused, blocking
+from tests.support.waiting import eventually_here
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.clock
 HOSTS = ("thread", "script", "uvloop", "cell", "async-cell")
 PATIENCE = 40.0
 WORKERS = 4
-
-
-def until(condition: Callable[[], object], why: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.02)
 
 
 def spans(folder: Path) -> list[tuple[int, int, int, str]]:
@@ -85,17 +79,17 @@ def test_one_fleet_of_every_host(tmp_path: Path) -> None:
 
         with blocking.Database(url, worker_id="test") as database:
             fleet = database.get_global_coordinator(config=CONFIG)  # it asks, and takes no part
-            until(lambda: set(HOSTS) <= set(fleet.get_active_workers(fresh=True)), said)
+            eventually_here(lambda: set(HOSTS) <= set(fleet.get_active_workers(fresh=True)), said)
             first = fleet.get_leader(fresh=True)
             order = sorted(HOSTS, key=lambda host: host == first)
             for host in order:
                 hand_to(fleet, host, said)
-                until(lambda host=host: written_by(database) == host, said)  # type: ignore[misc]
+                eventually_here(lambda host=host: written_by(database) == host, said)  # type: ignore[misc]
             last = order[-1]
             processes[last].kill()
             processes[last].wait()
             killed = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-            until(lambda: written_by(database) not in (None, last), said)
+            eventually_here(lambda: written_by(database) not in (None, last), said)
         for host, process in processes.items():
             if host != last:
                 process.send_signal(signal.SIGTERM)
@@ -126,7 +120,7 @@ def hand_to(fleet: blocking.Coordinator, host: str, said: Callable[[], object]) 
         except RequestRefused:
             return False
 
-    until(leads, said)
+    eventually_here(leads, said)
 
 
 def written_by(database: blocking.Database) -> str | None:
@@ -155,7 +149,7 @@ def test_gunicorn(preload: bool, tmp_path: Path) -> None:
         def leaders() -> list[int]:
             return [pid for pid, answer in answers().items() if answer["leads"]]
 
-        until(lambda: len(leaders()) == 1, said)
+        eventually_here(lambda: len(leaders()) == 1, said)
         if preload:
             every = answers().values()
             assert {answer["early"] for answer in every} == {"ForkedProcess"}, every
@@ -163,9 +157,9 @@ def test_gunicorn(preload: bool, tmp_path: Path) -> None:
             assert {answer["forked"] for answer in every} == {True}
         (first,) = leaders()
         os.kill(first, signal.SIGKILL)
-        until(lambda: any(pid != first for pid in leaders()), said)
+        eventually_here(lambda: any(pid != first for pid in leaders()), said)
         assert first not in answers()
-        until(lambda: len(list(folder.glob("*.log"))) == WORKERS + 1, said)
+        eventually_here(lambda: len(list(folder.glob("*.log"))) == WORKERS + 1, said)
     found = spans(folder)
     assert misfits(found) == []
     assert {worker for *_, worker in found} > {f"web-{first}"}

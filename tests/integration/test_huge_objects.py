@@ -17,6 +17,7 @@ from lab.buckets import make_bucket
 from lab.endpoint import S3Endpoint
 from tenure.coordinator.layout import MEMBERS, METADATA, STATE, folder_of, term_key, worker_key
 from tenure.store import open_store
+from tests.support.command import Run, ok, tenure_process
 
 MB = 1_000_000
 URL = "(the store)"
@@ -116,29 +117,26 @@ NAMED: list[tuple[str, list[str], int]] = [
 async def test_a_command_says_so_and_ends(tmp_path: Path, key: str, command: list[str], code: int) -> None:
     """By its name, so that somebody can move it away: there is nothing else in the bucket."""
     await fill(tmp_path, [key])
-    ended = tenure(f"file://{tmp_path}", command)
-    assert "Traceback" not in ended.stderr, ended.stderr
+    ended = asked(f"file://{tmp_path}", command)
     name = key.removeprefix(OURS)
-    (told,) = [line for line in (ended.stdout + ended.stderr).splitlines() if name in line]
+    (told,) = [line for line in (ended.out + ended.err).splitlines() if name in line]
     assert "100,000,000 bytes" in told or "is no record of a worker" in told
-    assert ended.returncode == code
+    assert ended.code == code
 
 
 async def test_what_is_not_read_is_left_alone(tmp_path: Path) -> None:
     """Only tombstones are removed, and their size says whether it may be one."""
     await fill(tmp_path, ["resource=pages/data/id=front.json"])
-    ended = tenure(f"file://{tmp_path}", ["gc", "--dry-run"])
-    assert ended.returncode == 0, ended.stderr
-    assert "1 records left alone" in ended.stdout
+    ended = asked(f"file://{tmp_path}", ["gc", "--dry-run"])
+    assert "1 records left alone" in ok(ended).out
 
 
-def tenure(url: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+def asked(url: str, command: list[str]) -> Run:
+    """In a process of its own, which has no more memory than it needs."""
     arguments = [url if each == URL else each for each in command]
     if url not in arguments:
         arguments.insert(1, url)
-    return subprocess.run(
-        [sys.executable, "-m", "tenure", *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+    return tenure_process(*arguments)
 
 
 @pytest.fixture
@@ -165,7 +163,6 @@ def test_none_is_read_into_memory_from_a_server(filled_bucket: str) -> None:
     assert refused == len(KEYS)
     assert grown_mb < 40, "what was on its way when it was refused is little"
     for command, key in (("status", STATE), ("audit", MEMBERS), ("workers", STATE)):
-        said = tenure(filled_bucket, [command])
-        assert "Traceback" not in said.stderr, said.stderr
-        assert f"{OURS}{key}" in said.stderr
-        assert said.returncode == 2
+        said = asked(filled_bucket, [command])
+        assert f"{OURS}{key}" in said.err
+        assert said.code == 2

@@ -18,6 +18,7 @@ from tenure.coordinator.lock import DistributedLock, LockKeeper
 from tenure.coordinator.lock.records import lock_key
 from tenure.errors import ForkedProcess
 from tenure.store import Store, open_store
+from tests.support.waiting import eventually
 
 PATIENCE = 20.0
 
@@ -32,12 +33,6 @@ async def record(store: Store, name: str = "job") -> dict[str, Any]:
     return found
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.req("DB-4")
 @pytest.mark.parametrize("kind", ["directory", "ministack"])
 async def test_code_that_blocks_does_not_cost_the_lock(kind: str, url_of: Callable[[str], str]) -> None:
@@ -49,7 +44,7 @@ async def test_code_that_blocks_does_not_cost_the_lock(kind: str, url_of: Callab
         assert await lock.try_acquire() is None
     assert (await record(store))["released"] is True
     await lock.aclose()
-    await until(lambda: not keepers())
+    await eventually(lambda: not keepers())
     await store.aclose()
 
 
@@ -65,7 +60,7 @@ async def test_all_locks_of_a_keeper_share_one_thread(url_of: Callable[[str], st
     assert not any(each.is_held() for each in held)
     for i in range(5):
         assert (await record(store, f"job{i}"))["released"] is True
-    await until(lambda: not keepers())
+    await eventually(lambda: not keepers())
     await store.aclose()
 
 
@@ -78,7 +73,7 @@ async def test_a_lock_whose_loop_was_closed_is_released(url_of: Callable[[str], 
         return await DistributedLock(await open_store(url), "job", keeper=keeper).acquire()
 
     held = await asyncio.to_thread(lambda: asyncio.run(acquire()))
-    await until(lambda: not held.is_held())
+    await eventually(lambda: not held.is_held())
     store = await open_store(url)
     async with asyncio.timeout(PATIENCE):
         while not (await record(store))["released"]:

@@ -11,7 +11,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -32,6 +31,8 @@ from tenure.clock import SYSTEM_CLOCK
 from tenure.dashboard.actions import Actions
 from tenure.store.url import parse_url
 from tests.acceptance.test_dashboard_command import Served, served
+from tests.support.command import tenure_process
+from tests.support.waiting import eventually_here
 
 ROOT = Path(__file__).parents[2]
 IAM = ROOT / "deploy" / "iam"
@@ -250,17 +251,9 @@ def place_on(
 def said(url: str, words: Iterable[str], codes: Iterable[int] = (0,)) -> str:
     """By a process of its own."""
     line = [url if word == "URL" else word for word in words]
-    done = subprocess.run([sys.executable, "-m", "tenure", *line], capture_output=True, text=True, timeout=240)
-    assert done.returncode in codes, (line, done.stdout, done.stderr)
-    return done.stdout
-
-
-def until(holds: Callable[[], Any], why: str = "") -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < deadline, why or "it takes too long"
-        time.sleep(0.1)
-    return found
+    done = tenure_process(*line, timeout=240)
+    assert done.code in codes, (line, done.out, done.err)
+    return done.out
 
 
 TRIED_ELSEWHERE = {
@@ -356,7 +349,7 @@ class Fleet:
             assert all(process.poll() is None for process in self.processes), self.log(name)
             return word in self.log(name)
 
-        until(there, self.log(name))
+        eventually_here(there, self.log(name))
 
     def begin(self) -> None:
         handler = "tests.integration.all_parts:handle"
@@ -379,12 +372,12 @@ def run_here(url: str, line: str, codes: Iterable[int] = (0,)) -> None:
 
 
 def look_at(server: Served) -> None:
-    until(lambda: server.ask("api/snapshot")[1]["queues"]["rows"])
+    eventually_here(lambda: server.ask("api/snapshot")[1]["queues"]["rows"])
     for path in LOOKED_AT:
         with urllib.request.urlopen(server.url + path, timeout=PATIENCE) as answer:
             assert answer.status == 200
     with urllib.request.urlopen(server.url + "events", timeout=PATIENCE) as answer:
-        until(lambda: answer.readline().startswith(b"event: "))
+        eventually_here(lambda: answer.readline().startswith(b"event: "))
 
 
 def act_on(server: Served) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from tenure import CoordinatorConfig, CoordinatorPlugin, Database
 from tenure.coordinator.overrun import EXIT_OVERRAN
 from tenure.errors import ConfigConflict, ConfigError, TenureError
+from tests.support.waiting import eventually
 
 FAST = CoordinatorConfig.fast(startup_jitter_max=0)
 
@@ -36,12 +36,6 @@ class Noting(CoordinatorPlugin):
         self.notes.append("work")
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"file://{tmp_path / 'store'}"
@@ -52,7 +46,7 @@ async def test_ten_plugins_used_at_once_share_one_coordinator_and_are_told_of_it
     async with Database(url, worker_id="a") as database:
         plugins = await asyncio.gather(*(database.use_plugin(Noting(), f"p{number}") for number in range(10)))
         assert len({id(plugin.coordinator) for plugin in plugins}) == 1
-        await until(lambda: all("work" in plugin.notes for plugin in plugins))
+        await eventually(lambda: all("work" in plugin.notes for plugin in plugins))
         assert {plugin.worker_id for plugin in plugins} == {"a"}
         assert len(database.plugins) == 10
     for plugin in plugins:
@@ -61,7 +55,6 @@ async def test_ten_plugins_used_at_once_share_one_coordinator_and_are_told_of_it
         assert plugin.notes.count("stop") == 1
 
 
-@pytest.mark.req("DB-1")
 async def test_what_cannot_be_used_is_refused(url: str) -> None:
     class Failing(Noting):
         slug = "failing"
@@ -107,7 +100,7 @@ async def test_two_instances_of_a_plugin_share_no_storage(url: str) -> None:
 async def test_any_worker_reads_what_the_leader_wrote(url: str) -> None:
     async with Database(url) as database:
         plugin = await database.use_plugin(Noting())
-        await until(lambda: plugin.lead is not None)
+        await eventually(lambda: plugin.lead is not None)
         assert plugin.lead is not None
         await plugin.lead.put("latest", b"report")
         async with Database(url) as reader:
@@ -129,14 +122,14 @@ async def block(url: str, seconds: float) -> None:
         other = await database.use_plugin(Noting())
         blocking = await database.use_plugin(Blocking())
         began = time.monotonic()
-        await until(lambda: "become" in blocking.notes, seconds + 60)
+        await eventually(lambda: "become" in blocking.notes, within=seconds + 60)
         assert time.monotonic() - began >= seconds
         metrics = blocking.coordinator.get_metrics()
         assert metrics.heartbeat_count >= seconds / 1.5, "the heartbeat stood still"
         assert blocking.is_coordinator
         assert blocking.epoch == 1, "a blocked loop cost the lease"
         worked = other.notes.count("work")
-        await until(lambda: other.notes.count("work") > worked + 2 and "work" in blocking.notes)
+        await eventually(lambda: other.notes.count("work") > worked + 2 and "work" in blocking.notes)
 
 
 @pytest.mark.req("CP-2")
@@ -207,7 +200,7 @@ class LastWord(Noting):
 async def test_a_second_disconnect_waits_for_the_first_and_nothing_is_opened_meanwhile(url: str) -> None:
     database = await Database(url).connect()
     plugin = await database.use_plugin(LastWord())
-    await until(lambda: plugin.is_coordinator and "work" in plugin.notes)
+    await eventually(lambda: plugin.is_coordinator and "work" in plugin.notes)
     first = asyncio.create_task(database.disconnect())
     await asyncio.sleep(0.1)
     with pytest.raises(TenureError, match="being disconnected"):

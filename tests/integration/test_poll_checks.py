@@ -18,8 +18,6 @@ from tenure.plugins.poll import CommandCheck, HttpCheck, Run, TcpCheck
 
 RUN = Run(job_id="web-0000000001", schedule="web", token=42, epoch=3, timeout=5.0)
 
-pytestmark = pytest.mark.req("SV-4")
-
 
 class Server:
     """Answers with what it is told to, and remembers the requests."""
@@ -59,6 +57,7 @@ def closed_port() -> int:
 
 
 class TestHttp:
+    @pytest.mark.req("SV-4")
     async def test_an_expected_status_is_ok(self, server: Server) -> None:
         check = HttpCheck(f"{server.url}/a b?x=1&y=ä".replace(" ", "%20"), headers={"Authorization": "Bearer x"})
         verdict = await check.run(RUN)
@@ -68,23 +67,27 @@ class TestHttp:
         assert f"\r\nHost: 127.0.0.1:{server.port}\r\n" in request
         assert "\r\nAuthorization: Bearer x\r\n" in request
 
+    @pytest.mark.req("SV-4")
     async def test_another_status_is_not(self, server: Server) -> None:
         server.answer = b"HTTP/1.1 503 Service Unavailable\r\n\r\n"
         verdict = await HttpCheck(server.url).run(RUN)
         assert (verdict.ok, verdict.detail) == (False, "503 Service Unavailable, and 200 is expected")
         assert (await HttpCheck(server.url, expect=(200, 503)).run(RUN)).ok
 
+    @pytest.mark.req("SV-4")
     async def test_a_redirect_is_not_followed(self, server: Server) -> None:
         server.answer = f"HTTP/1.1 302 Found\r\nLocation: {server.url}/next\r\n\r\n".encode()
         assert not (await HttpCheck(server.url).run(RUN)).ok
         assert len(server.requests) == 1
 
+    @pytest.mark.req("SV-4")
     async def test_interim_answers_are_passed_over(self, server: Server) -> None:
         server.answer = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 204 \r\n\r\n"
         assert (await HttpCheck(server.url, expect=(204,)).run(RUN)).ok
         server.answer = b"HTTP/1.1 100 Continue\r\n\r\n" * 50
         assert "interim" in (await HttpCheck(server.url).run(RUN)).detail
 
+    @pytest.mark.req("SV-4")
     @pytest.mark.parametrize(
         ("answer", "says"),
         [
@@ -101,15 +104,18 @@ class TestHttp:
         assert not verdict.ok
         assert says in verdict.detail
 
+    @pytest.mark.req("SV-4")
     async def test_nobody_there(self) -> None:
         verdict = await HttpCheck(f"http://127.0.0.1:{closed_port()}/").run(RUN)
         assert (verdict.ok, verdict.detail) == (False, "cannot connect: Connection refused")
 
+    @pytest.mark.req("SV-4")
     async def test_a_server_that_speaks_no_tls(self, server: Server) -> None:
         verdict = await HttpCheck(server.url.replace("http://", "https://")).run(RUN)
         assert not verdict.ok
         assert verdict.detail
 
+    @pytest.mark.req("SV-4")
     async def test_a_certificate_that_nobody_vouches_for_is_not_accepted(self, tmp_path: Path) -> None:
         key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
         command = (
@@ -139,6 +145,7 @@ class TestHttp:
 
 
 class TestTcp:
+    @pytest.mark.req("SV-4")
     async def test_a_port_that_is_open_and_one_that_is_not(self, server: Server) -> None:
         assert (await TcpCheck("127.0.0.1", server.port).run(RUN)).ok
         verdict = await TcpCheck("127.0.0.1", closed_port()).run(RUN)
@@ -146,6 +153,7 @@ class TestTcp:
 
 
 class TestCommand:
+    @pytest.mark.req("SV-4")
     async def test_the_status_decides_and_the_end_of_the_output_is_kept(self) -> None:
         verdict = await CommandCheck("sh", "-c", "echo out; echo $TENURE_JOB_ID $TENURE_TOKEN $TENURE_EPOCH >&2").run(
             RUN
@@ -168,6 +176,7 @@ class TestCommand:
         assert verdict.detail.endswith("the end")
         assert len(verdict.detail) <= 512
 
+    @pytest.mark.req("SV-4")
     async def test_a_program_that_is_not_there_is_an_error(self) -> None:
         with pytest.raises(FileNotFoundError):
             await CommandCheck("/no/such/program").run(RUN)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
@@ -14,7 +14,6 @@ import pytest
 from tenure import Database
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.lead import Lead
-from tenure.errors import LeadershipLost
 from tenure.plugins.poll import (
     CommandCheck,
     Failure,
@@ -26,6 +25,8 @@ from tenure.plugins.poll import (
     read_results,
 )
 from tenure.plugins.supervisor.child import Context
+from tests.support.lease import ScriptedLease
+from tests.support.waiting import eventually
 
 _numbers = itertools.count(1)
 
@@ -57,12 +58,6 @@ def worker(database: Database, *schedules: PollSchedule, name: str = "a") -> Pol
     )
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.req("SV-4")
 async def test_under_static_assignment_there_are_no_epochs_and_checks_are_run_all_the_same(database: Database) -> None:
     schedule = PollSchedule("true", CommandCheck("true"), every=1)
@@ -71,7 +66,7 @@ async def test_under_static_assignment_there_are_no_epochs_and_checks_are_run_al
     async with static(database, schedule) as orchestrator:
         seen: list[object] = []
         orchestrator.on("plg:poll:job-completed", seen.append)
-        await until(lambda: len(seen) >= 2)
+        await eventually(lambda: len(seen) >= 2)
         assert orchestrator.status().completed >= 2
         assert orchestrator.status().agents == 1
     await executing.stop()
@@ -85,20 +80,9 @@ async def test_under_static_assignment_there_are_no_epochs_and_checks_are_run_al
     assert [entry.key async for entry in database.store.list("plugin=poll/name=default/agents/")] == [], "it has left"
 
 
-class EndingLead:
-    """As much of a leadership as polling asks for."""
-
-    epoch = 7
-    over = False
-
-    def ensure(self, seconds: float = 0.0) -> None:
-        if self.over:
-            raise LeadershipLost("it is over")
-
-
 async def test_nothing_is_written_once_the_leadership_is_over(database: Database) -> None:
     schedule = PollSchedule("true", CommandCheck("true"), every=1)
-    lead = EndingLead()
+    lead = ScriptedLease(7)
     orchestrator = PollOrchestrator([schedule], tick=0.05, dispatch_within=0.2)
     context = Context(
         name="poll",
@@ -111,10 +95,10 @@ async def test_nothing_is_written_once_the_leadership_is_over(database: Database
     )
     await orchestrator.start(context)
     ended = asyncio.create_task(orchestrator.wait())
-    await until(lambda: orchestrator.status().failed >= 2)  # nobody executes
+    await eventually(lambda: orchestrator.status().failed >= 2)  # nobody executes
     jobs = await read_jobs(database)
     assert {job.epoch for job in jobs} == {7}
-    lead.over = True
+    lead.valid = False
     before = [(entry.key, entry.version) async for entry in database.store.list("plugin=poll/")]
     await asyncio.sleep(2.5)
     assert [(entry.key, entry.version) async for entry in database.store.list("plugin=poll/")] == before
@@ -128,7 +112,7 @@ async def test_a_worker_that_is_stopped_says_what_became_of_its_check(database: 
     executing = worker(database, schedule)
     await executing.start()
     async with static(database, schedule):
-        await until(lambda: executing.status().running)
+        await eventually(lambda: executing.status().running)
         await executing.stop()
         jobs = await read_jobs(database)
         assert (jobs[0].state, jobs[0].failure) == (JobState.FAILED, Failure.EXECUTION_ERROR)
@@ -140,9 +124,9 @@ async def test_of_two_processes_with_one_id_the_newer_executes(database: Databas
     older, newer = worker(database, schedule), worker(database, schedule)
     await older.start()
     await newer.start()
-    await until(lambda: older.status().replaced)
+    await eventually(lambda: older.status().replaced)
     async with static(database, schedule) as orchestrator:
-        await until(lambda: orchestrator.status().completed)
+        await eventually(lambda: orchestrator.status().completed)
     assert newer.status().executed >= 1
     assert older.status().executed == 0
     await older.stop()
@@ -157,7 +141,7 @@ async def test_a_record_that_was_removed_is_written_again(database: Database) ->
     await executing.start()
     await database.store.delete("plugin=poll/name=default/agents/worker=a.json")
     async with static(database, schedule) as orchestrator:
-        await until(lambda: orchestrator.status().completed)
+        await eventually(lambda: orchestrator.status().completed)
     await executing.stop()
     await executing.start()
     assert executing.status().registered

@@ -120,7 +120,7 @@ async def count_side_by_side(
     )
 
 
-@pytest.mark.req("EL-2", "DB-1")
+@pytest.mark.req("EL-2")
 async def test_requests_do_not_depend_on_the_number_of_plugins(
     ministack: S3Endpoint, url_of: Callable[[str], str]
 ) -> None:

@@ -19,7 +19,6 @@ from tenure.database.resource import Resource
 from tenure.store import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.req("DB-2")
 
 
 async def run(tasks: list[Task]) -> list[Tally]:
@@ -55,6 +54,7 @@ async def run(tasks: list[Task]) -> list[Tally]:
             await process.communicate()
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize(
     ("kind", "updates"),
     [
@@ -101,6 +101,7 @@ async def churn(kind: str, share: int, url_of: Callable[[str], str], **changes: 
     return set(inserted) - set(deleted), set() if record is None else {record.version}, late
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize(
     ("kind", "share"),
     [

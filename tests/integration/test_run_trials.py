@@ -172,7 +172,6 @@ async def test_two_programs_never_overlap(
     )
 
 
-@pytest.mark.req("OP-2")
 async def test_the_judge_sees_a_program_that_nobody_ended(url_of: Callable[[str], str], tmp_path: Path) -> None:
     """The same trial, with a watchdog that does not keep time."""
     cluster = RunCluster(url_of("ministack"), tmp_path / "cluster", command=(sys.executable, "-m", "lab.unguarded"))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import tenure
+from tenure.simulate.seed import SeedResult
 from tenure.testing.broken import variants_of
 from tenure.testing.checkers import Judge
 
@@ -32,7 +33,7 @@ JUDGES = {
     "polling": ("simulate/polling_*.py",),
 }
 """By kind of fleet, and `stage` for what all fleets with a ledger have: the modules that report."""
-Plant = Callable[[], Judge]
+Plant = Callable[[], Judge | SeedResult]
 PLANTED: dict[tuple[str, str], list[Plant]] = {}
 
 

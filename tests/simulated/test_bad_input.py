@@ -202,7 +202,7 @@ def _sound(fleet: WorkingFleet, name: str, key: str) -> bytes:
     return fleet.bucket.body(key) or b""
 
 
-@pytest.mark.req("EL-20", "SQ-1", "EC-2", "SC-2", "TT-2")
+@pytest.mark.req("EL-20")
 @pytest.mark.parametrize(("name", "spoil"), CASES)
 def test_it_is_told_of_and_nothing_else_suffers(name: str, spoil: str) -> None:
     usual_requests, usually_done, _ = usual()
@@ -296,7 +296,6 @@ def test_a_process_does_not_start_in_a_newer_namespace() -> None:
         assert fleet.bucket.body(key) == planted
 
 
-@pytest.mark.req("SQ-1", "SC-2", "EC-1")
 def test_work_goes_on_when_an_entry_that_nobody_understands_is_gone_again() -> None:
     """It says that it is an entry, and what it decides is nothing that a plugin could."""
     with WorkingFleet() as fleet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import planted  # noqa: F401
+from . import planted as planted
 from .checks import PLANTED, Plant, known_checks, reported_in, shown_by_variants
 
 CHECKS = list(known_checks())

@@ -19,7 +19,7 @@ SEEDS = (2, 5, 6)
 """Small bounds and large ones, time that flies and time that does not, stores with and without conditional deletes."""
 
 
-@pytest.mark.req("EC-1", "EC-2", "EF-9")
+@pytest.mark.req("EC-1", "EC-2")
 def test_some_seeds_with_every_fault_keep_every_promise() -> None:
     kinds = [CountersKind(seed) for seed in SEEDS]
     assert {kind.conditional_delete for kind in kinds} == {True, False}
@@ -116,7 +116,7 @@ def _call(amount: object, verb: str = "add", *, told: str = "", writer: str = "m
 
 
 @pytest.mark.slow
-@pytest.mark.req("EC-1", "EC-2", "EF-9")
+@pytest.mark.req("EC-1", "EC-2")
 def test_sixty_seeds_have_no_violation() -> None:
     report = run_seeds_of_today(60, Plan(what="counters", minutes=5))
     assert report.violations == 0, report.first_violation

@@ -111,7 +111,7 @@ def lived(crowd: Crowd) -> Lived:
 
 
 @pytest.mark.slow
-@pytest.mark.req("EL-20", "SQ-1", "EC-2", "SC-2", "TT-2")
+@pytest.mark.req("EL-20")
 def test_a_fleet_works_on_among_a_million_objects_of_others_in_every_folder() -> None:
     alone = lived(Crowd([], 0))
     among = lived(Crowd([folder + stem for folder in FOLDERS for stem in STEMS], MILLION // 2))

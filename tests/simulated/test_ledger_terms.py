@@ -21,6 +21,7 @@ from tenure.ledger.records import decode_entry
 from tenure.testing import Host, Network, SimulatedBucket, SimulatedStore, World
 from tenure.testing.bucket import Write
 from tenure.testing.machine import EPOCH_SECONDS
+from tests.support.lease import ScriptedLease
 from tests.unit.ledgers import Notes, NotesClerk, compose
 
 FOLDER = "plugin=notes/name=n/"
@@ -36,23 +37,6 @@ CONFIG = LedgerConfig(
     batch_bytes=40,
 )
 TERM = 20.0
-
-
-class Lease:
-    """Valid for a fixed time of its host's own clock: whoever is paused may find that it has lapsed."""
-
-    def __init__(self, host: Host, epoch: int, seconds: float) -> None:
-        self.epoch = epoch
-        self._host = host
-        self._since = host.clock.read()
-        self._seconds = seconds
-
-    def remaining(self) -> float:
-        return self._seconds - self._host.clock.read().leader_elapsed(self._since)
-
-    def ensure(self, seconds: float = 0.0) -> None:
-        if self.remaining() <= seconds:
-            raise LeadershipLost(f"epoch {self.epoch} is over")
 
 
 class Scene:
@@ -91,10 +75,10 @@ class Scene:
     def lead(self, name: str, epoch: int) -> Host:
         """From now on, for less than `TERM`."""
         host = self.world.host(name)
-        host.start(self._lead(host, Lease(host, epoch, TERM * 0.95)))
+        host.start(self._lead(host, ScriptedLease(epoch, left=TERM * 0.95, clock=host.clock)))
         return host
 
-    async def _lead(self, host: Host, lease: Lease) -> None:
+    async def _lead(self, host: Host, lease: ScriptedLease) -> None:
         async def now() -> float:
             return EPOCH_SECONDS + self.world.now
 

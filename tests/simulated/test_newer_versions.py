@@ -37,7 +37,6 @@ def newer(sound: bytes) -> bytes:
     return json.dumps({**json.loads(sound), "schemaVersion": 2, "somethingNew": [1]}).encode()
 
 
-@pytest.mark.req("SV-2")
 @pytest.mark.parametrize("what", ["header", "body", "body of no children"])
 def test_a_newer_status_of_children_is_told_of_and_stays(what: str, caplog: pytest.LogCaptureFixture) -> None:
     with Candidates() as fleet:
@@ -84,7 +83,6 @@ async def _body(store: Any, key: str) -> bytes:
     return found.body
 
 
-@pytest.mark.req("SV-2")
 @pytest.mark.parametrize(
     "form", [b'{"schemaVersion":2,"node":"not-a-name","writeId":"%d"}', b'{"schemaVersion":2,"n":%d}']
 )
@@ -100,7 +98,6 @@ async def test_a_newer_static_node_is_seen_to_live_and_stays(form: bytes) -> Non
     assert told == [(), ("b.ffffffffffff.json",), ("b.ffffffffffff.json",)], "by its key: what else it says is not read"
 
 
-@pytest.mark.req("TT-2")
 async def test_newer_failed_callbacks_are_told_of_and_stay(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore()
     sound = FailedCallback(resource="r", id="a", data={"n": 1}, version=1, expired_ms=5, attempts=2, error="no")
@@ -119,7 +116,6 @@ async def test_newer_failed_callbacks_are_told_of_and_stay(caplog: pytest.LogCap
         assert await _body(store, key) == body
 
 
-@pytest.mark.req("TT-2")
 def test_a_leader_leaves_newer_failed_callbacks_where_they_are() -> None:
     with WorkingFleet(failing=True) as fleet:
         fleet.run(12)
@@ -134,7 +130,6 @@ def test_a_leader_leaves_newer_failed_callbacks_where_they_are() -> None:
         assert fleet.bucket.body(key) == planted
 
 
-@pytest.mark.req("SQ-1")
 async def test_a_newer_result_is_refused_and_stays(tmp_path: Any) -> None:
     planted = b'{"tenure":"result","schemaVersion":2}\n{"n":7}'
     async with Database(f"file://{tmp_path}") as db:
@@ -159,7 +154,6 @@ async def test_a_newer_result_is_refused_and_stays(tmp_path: Any) -> None:
         assert await queue.result(first) == own
 
 
-@pytest.mark.req("EC-2")
 def test_a_page_that_is_not_what_the_log_names_is_refused_and_stays() -> None:
     """Its form is that of the machine which wrote the log; what is put in its place is known by its checksum."""
     with Rig(interval=600.0) as rig:

@@ -115,7 +115,6 @@ def test_requests_of_other_latencies(latency: float) -> None:
     assert off(counted, config.requests_per_hour(2, latency=latency)) == {}
 
 
-@pytest.mark.req("OP-4")
 def test_a_wrong_formula_would_be_noticed() -> None:
     standard, economical = CONFIGS["standard"], CONFIGS["economical"]
     counted = count(standard, 5, 1 / 3)

@@ -404,6 +404,22 @@ def test_each_plugin_tells_the_coordinators_events_again_under_its_own_name() ->
             assert [event.event for event in told if event.plugin == "second"] == originals
 
 
+@pytest.mark.req("CP-4")
+def test_each_plugin_tells_of_a_renewed_mandate_under_its_own_name() -> None:
+    with Fleet(config=QUICK.replace(min_epoch_duration=5, max_epoch_duration=20)) as fleet:
+        node = fleet.join("a")
+        give(fleet, node, Noting(), "first")
+        give(fleet, node, Noting(), "second")
+        fleet.lead()
+        fleet.run(50)
+        originals = node.named("coord:coordinator-epoch-renewed")
+        assert [(event.worker_id, event.epoch) for event in originals] == [("a", 1), ("a", 1)]
+        assert originals[0].mandate_ends_at < originals[1].mandate_ends_at
+        told = node.named("plg:noting:coordinator-epoch-renewed")
+        for plugin in ("first", "second"):
+            assert [event.event for event in told if event.plugin == plugin] == originals
+
+
 class TestEnsureCoordinator:
     @pytest.mark.req("CP-5")
     def test_it_waits_for_one_and_hands_over_when_told_to(self) -> None:
@@ -507,7 +523,6 @@ class TestEpochs:
             assert not plugin.is_epoch_valid(epoch)
 
 
-@pytest.mark.req("CP-1")
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [

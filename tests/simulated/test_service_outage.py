@@ -349,7 +349,7 @@ class TestAStoreThatIsReadAndTakesNoWrites:
         monkeypatch.setattr(SimulatedStore, "create", refuse)
         monkeypatch.setattr(SimulatedStore, "replace", refuse)
 
-    @pytest.mark.req("CB-1", "MT-1")
+    @pytest.mark.req("MT-1")
     @pytest.mark.parametrize("membership", [True, False])
     def test_it_is_told_why_the_lease_was_lost_and_is_not_to_be_had(
         self, membership: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -8,7 +8,7 @@ import pytest
 
 from tenure.simulate.seed import Plan, run_seed
 from tenure.testing.broken import VARIANTS
-from tests.acceptance.command import tenure
+from tests.support.command import tenure_process
 
 from .rotating import run_seeds_of_today
 
@@ -38,7 +38,7 @@ def test_three_hundred_seeds_cover_every_fault() -> None:
 
 
 def test_the_command_reports_what_it_did() -> None:
-    done = tenure("simulate", "--seeds", "2", "--minutes", "2", "--workers", "3", "--json", "--processes", "1")
+    done = tenure_process("simulate", "--seeds", "2", "--minutes", "2", "--workers", "3", "--json", "--processes", "1")
     assert done.code == 0, done.err
     report = json.loads(done.out)
     assert report["seeds"] == 2
@@ -50,7 +50,7 @@ def test_the_command_reports_what_it_did() -> None:
 
 
 def test_the_command_exits_with_one_on_a_violation() -> None:
-    done = tenure("simulate", "--seeds", "3", "--broken", "wall-clock-expiry", "--json", "--processes", "1")
+    done = tenure_process("simulate", "--seeds", "3", "--broken", "wall-clock-expiry", "--json", "--processes", "1")
     assert done.code == 1
     violation = json.loads(done.out)["first_violation"]
     assert violation["check"] == "one-leader"
@@ -58,11 +58,11 @@ def test_the_command_exits_with_one_on_a_violation() -> None:
 
 
 def test_help_lists_every_variant() -> None:
-    listed = tenure("simulate", "--help").out
+    listed = tenure_process("simulate", "--help").out
     assert all(name in listed for name in VARIANTS)
 
 
 def test_an_unknown_fault_is_refused_by_name() -> None:
-    done = tenure("simulate", "--faults", "freeze,gremlins")
+    done = tenure_process("simulate", "--faults", "freeze,gremlins")
     assert done.code == 2
     assert "gremlins" in done.err

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from lab.decoders import DECODERS, refused
 from tenure.ledger.records import LogEntry, decode_entry
 
@@ -37,7 +35,6 @@ BY_THEIR_KEYS = {"record", "counted record", "manifest"}
 """Read as what their keys say, which the samples know and the others do not."""
 
 
-@pytest.mark.req("EL-20")
 def test_what_is_written_is_accepted_and_the_samples_are_like_it() -> None:
     bodies = live()
     assert KINDS.keys() == BY_KIND.keys() | BY_THEIR_KEYS

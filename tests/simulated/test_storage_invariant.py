@@ -321,7 +321,6 @@ def test_a_sweep_takes_only_what_is_gone_and_nothing_comes_back() -> None:
     assert written_again > 10
 
 
-@pytest.mark.req("DB-3")
 def test_the_same_seed_gives_the_same_run() -> None:
     one, other = Run(3).go(), Run(3).go()
     assert one.states == other.states
@@ -393,7 +392,6 @@ def existence_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PluginStorage, "_change", careless)
 
 
-@pytest.mark.req("DB-3")
 @pytest.mark.parametrize(
     "broken",
     [

@@ -407,7 +407,6 @@ class TestPlugins:
             fleet.until(lambda: plugin.said().count("work") == 3)
             assert plugin.hook_failures >= 2
 
-    @pytest.mark.req("CP-1")
     def test_the_last_plugin_to_stop_leaves_the_fleet(self) -> None:
         with Fleet() as fleet:
             node, other = fleet.join("a", bare=True), fleet.join("b", bare=True)
@@ -426,7 +425,6 @@ class TestPlugins:
             fleet.run(5)
             assert node.service.running
 
-    @pytest.mark.req("CP-1")
     def test_a_coordinator_that_the_user_started_stays(self) -> None:
         with Fleet() as fleet:
             node = fleet.join("a")

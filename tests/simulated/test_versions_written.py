@@ -52,7 +52,7 @@ def test_the_judge_finds_what_has_no_version() -> None:
     assert not list(judge({f"{PAGES}1": [b'{"rows":[]}']}))
 
 
-@pytest.mark.req("EL-20", "SQ-1", "EC-2", "SC-2", "TT-2")
+@pytest.mark.req("EL-8")
 def test_all_that_a_working_fleet_writes_says_its_version() -> None:
     with WorkingFleet(failing=True) as fleet:
         fleet.run(36)
@@ -63,7 +63,6 @@ def test_all_that_a_working_fleet_writes_says_its_version() -> None:
             assert any(f"ttl/name=sessions/{folder}" in key for key in fleet.bodies), folder
 
 
-@pytest.mark.req("EC-2")
 def test_all_that_counters_write_in_hours_says_its_version() -> None:
     with Rig(interval=600.0) as rig:
         leader, writer = rig.leader(), rig.node("writer")
@@ -73,7 +72,6 @@ def test_all_that_counters_write_in_hours_says_its_version() -> None:
         assert leader.leading is not None
 
 
-@pytest.mark.req("SV-2")
 def test_what_is_told_of_children_says_its_version() -> None:
     """In both: the header, which all fenced values have, and what is told."""
     with Candidates() as fleet:
@@ -88,7 +86,6 @@ def test_what_is_told_of_children_says_its_version() -> None:
         assert list(judge({key: [fleet.bucket.body(key) or b""] for key in fleet.bucket.keys("")})) == []
 
 
-@pytest.mark.req("SV-2")
 async def test_what_static_nodes_write_says_its_version() -> None:
     store = MemoryStore()
     post = StaticPost(store, "kids", "a", clock=SimulatedClock(), draw_id=lambda: "0123456789abcdef")
@@ -102,7 +99,6 @@ async def test_what_static_nodes_write_says_its_version() -> None:
         assert says_its_version(stored.body), key
 
 
-@pytest.mark.req("SV-4")
 def test_all_that_polls_write_says_its_version() -> None:
     with Polling() as polling:
         written: dict[str, list[bytes]] = {}

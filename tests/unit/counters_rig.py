@@ -28,8 +28,8 @@ from tenure.plugins.counters.cell import Cell
 from tenure.plugins.counters.leading import CountersLeading
 from tenure.plugins.counters.numbers import Counter, Kind, Number, Reducer
 from tenure.testing import Conditions, Host, Network, SimulatedBucket, SimulatedStore, World, Write
-from tests.unit.queue_rig import Lease
-from tests.unit.ttl_rig import Told
+from tests.support.lease import ScriptedLease
+from tests.support.store import ScriptedStore
 
 NAME = "pages"
 FOLDER = f"plugin=eventual-consistency/name={NAME}/"
@@ -82,7 +82,9 @@ class Home:
     def __init__(self, rig: Rig, host: Host) -> None:
         self.clock = host.clock
         self.worker_id = host.name
-        self.store: Any = Told(SimulatedStore(rig.bucket, host, rig.network, conditional_delete=rig.conditional_delete))
+        self.store: Any = ScriptedStore(
+            inner=SimulatedStore(rig.bucket, host, rig.network, conditional_delete=rig.conditional_delete)
+        )
         self.random = Random(1)
         self.draw_id = rig.draw_id
         self._rig = rig
@@ -114,11 +116,11 @@ class Node:
         self.counters.attach(self.home, NAME)  # type: ignore[arg-type]
         self.counters.emit = lambda what, event: rig.events.append(event)  # type: ignore[method-assign]
         self.leading: CountersLeading | None = None
-        self.lease: Lease | None = None
+        self.lease: ScriptedLease | None = None
         host.start(self.counters.start())
 
     def lead(self, epoch: int = 1) -> None:
-        self.lease = Lease(epoch)
+        self.lease = ScriptedLease(epoch)
 
         async def run() -> None:
             assert self.lease is not None

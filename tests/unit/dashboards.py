@@ -6,18 +6,14 @@ import asyncio
 import itertools
 import json
 import os
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 
-from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.dashboard.app import Dashboard, build
 from tenure.election.records import State
-from tenure.store import Entry, NotModified, Outcome, Stored, Version
-from tenure.store.memory import MemoryStore
 
 TOKEN = "correct-horse-battery-staple"
 HERE = "http://127.0.0.1:8321"
@@ -73,42 +69,6 @@ async def shown(
         async with Page(transport=transport, base_url=base) as page:
             page.dashboard, page.app = dashboard, outer
             yield page
-
-
-class CountingStore(MemoryStore):
-    """Counts requests by verb, and remembers whether anything was written."""
-
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(clock=clock)
-        self.verbs: Counter[str] = Counter()
-        self.keys: Counter[str] = Counter()
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        self.verbs["get"] += 1
-        self.keys[key] += 1
-        return await super().get(key, unless=unless)
-
-    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        self.verbs["list"] += 1
-        self.keys[prefix] += 1
-        async for entry in super().list(prefix, after=after):
-            yield entry
-
-    async def put(self, key: str, body: bytes) -> Version:
-        self.verbs["write"] += 1
-        return await super().put(key, body)
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        self.verbs["write"] += 1
-        return await super().create(key, body)
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        self.verbs["write"] += 1
-        return await super().replace(key, body, expected)
-
-    async def delete(self, *keys: str) -> None:
-        self.verbs["write"] += 1
-        await super().delete(*keys)
 
 
 def a_lease(leader: str = "ada", epoch: int = 1, renewals: int = 0, **changes: Any) -> State:

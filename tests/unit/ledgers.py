@@ -1,63 +1,24 @@
-"""Shared by the tests of the ledger: a tiny machine and its clerk, a leadership, and a store that fails as told."""
+"""Shared by the tests of the ledger: a tiny machine and its clerk, a leadership."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from tenure.clock import Reading
-from tenure.errors import LeadershipLost, StoreUnavailable
 from tenure.ledger import InboxName, Item, LedgerConfig, LedgerTerm, LogEntry, Lot, Place, Poison, Situation, Stamp
 from tenure.ledger.leader import TooNewLetter
-from tenure.store import Entry, NotModified, Outcome, Stored, Unknown, Version
-from tenure.store.memory import Contents, MemoryStore
+from tests.support.clock import ScriptedClock
+from tests.support.lease import ScriptedLease
+from tests.support.store import ScriptedStore
 
 EPOCH_MS = 1_700_000_000_000
 QUICK = LedgerConfig(
     trim_delay=10.0, retention=100.0, send_timeout=5.0, give_up_after=15.0, linger=0.001, snapshot_every=1000
 )
-
-
-class Time:
-    """A clock that goes on only when somebody sleeps, or the test says so. A sleep takes no real time."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.slept: list[float] = []
-        self.on_sleep: Callable[[], object] | None = None
-
-    def read(self) -> Reading:
-        ns = round(self.seconds * 1e9)
-        return Reading(ns, ns, ns, EPOCH_MS * 1_000_000 + ns)
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
-        self.seconds += max(0.0, seconds)
-        if self.on_sleep is not None:
-            self.on_sleep()
-
-    async def now(self) -> float:
-        return EPOCH_MS / 1000 + self.seconds
-
-
-class Lease:
-    """A leadership, which ends when the test says so."""
-
-    def __init__(self, epoch: int = 1) -> None:
-        self.epoch = epoch
-        self.valid = True
-
-    def remaining(self) -> float:
-        return 60.0 if self.valid else 0.0
-
-    def ensure(self, seconds: float = 0.0) -> None:
-        if not self.valid:
-            raise LeadershipLost("the lease has lapsed")
 
 
 class _Saved(msgspec.Struct):
@@ -149,94 +110,28 @@ class NotesClerk:
         return superfluous
 
 
-Hook = Callable[[str, str], Awaitable[object]]
-
-
-class Willful(MemoryStore):
-    """A memory store whose requests the test can stop, fail, or let land late.
-
-    `before[verb]` is called with the key before a request is served; what it raises is what the caller gets. Fates of
-    creates, by key (or `""` for the next one of any key): `lost`, `kept` (it happens, and the reply is lost), `late`.
-    """
-
-    def __init__(self, *, clock: Any, contents: Contents | None = None) -> None:
-        super().__init__(clock=clock, contents=contents)
-        self.before: dict[str, Callable[[str], Awaitable[object]]] = {}
-        self.fates: dict[str, list[str]] = {}
-        self.late: list[Callable[[], Awaitable[Outcome]]] = []
-        self.creates: list[str] = []
-        self.requests: list[tuple[str, str]] = []
-
-    def beside(self) -> Willful:
-        """Another process's view of the same objects."""
-        return Willful(clock=self._clock, contents=self._contents)
-
-    async def _enter(self, verb: str, key: str) -> None:
-        self.requests.append((verb, key))
-        hook = self.before.get(verb)
-        if hook is not None:
-            await hook(key)
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        await self._enter("get", key)
-        return await super().get(key, unless=unless)
-
-    async def put(self, key: str, body: bytes) -> Version:
-        await self._enter("put", key)
-        return await super().put(key, body)
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        self.creates.append(key)
-        await self._enter("create", key)
-        fates = self.fates.get(key) or self.fates.get("")
-        fate = fates.pop(0) if fates else "ok"
-        if fate == "ok":
-            return await super().create(key, body)
-        create = super().create
-        if fate == "kept":
-            await create(key, body)
-        elif fate == "late":
-            self.late.append(lambda: create(key, body))
-        return Unknown(StoreUnavailable(f"create {key!r}: no answer ({fate})"))
-
-    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        await self._enter("list", prefix)
-        async for entry in super().list(prefix, after=after):
-            yield entry
-
-    async def delete(self, *keys: str) -> None:
-        await self._enter("delete", keys[0])
-        await super().delete(*keys)
-
-    async def land(self) -> list[Outcome]:
-        """Everything that was late lands now."""
-        late, self.late = self.late, []
-        return [await each() for each in late]
-
-    async def keys(self, prefix: str = "") -> list[str]:
-        return [entry.key async for entry in MemoryStore.list(self, prefix)]
-
-
 class Ledger:
     """One ledger in memory: terms that follow each other, and inbox objects by hand."""
 
     def __init__(self, **changes: Any) -> None:
-        self.time = Time()
-        self.store = Willful(clock=self.time)
+        self.time = ScriptedClock()
+        self.store = ScriptedStore(clock=self.time)
         self.config = msgspec.structs.replace(QUICK, **changes)
         self.epoch = 0
         self._ids = itertools.count(1)
-        self.lease = Lease(0)
+        self.lease = ScriptedLease(0)
         self.clerk = NotesClerk()
         self.term: LedgerTerm
 
     def draw_id(self) -> str:
         return f"id{next(self._ids):06d}"
 
-    async def lead(self, *, store: Willful | None = None, version: int = 1, epoch: int | None = None) -> LedgerTerm:
+    async def lead(
+        self, *, store: ScriptedStore | None = None, version: int = 1, epoch: int | None = None
+    ) -> LedgerTerm:
         """The next leader begins; the one before it is not told."""
         self.epoch = epoch if epoch is not None else self.epoch + 1
-        self.lease = Lease(self.epoch)
+        self.lease = ScriptedLease(self.epoch)
         self.clerk = NotesClerk(Notes(version))
         self.term = LedgerTerm(
             store if store is not None else self.store,
@@ -270,11 +165,11 @@ class Ledger:
         """An inbox object, as a producer would have written it; its text is its name."""
         name = InboxName(known, uid, number)
         batch = Batch(number - 1 if after is None else after, list(texts) or [f"{uid}{number}"], **fields)
-        await MemoryStore.create(self.store, name.key, msgspec.json.encode(batch))
+        await self.store.inner.create(name.key, msgspec.json.encode(batch))
         return name
 
     async def raw(self, key: str, body: bytes) -> None:
-        await MemoryStore.put(self.store, key, body)
+        await self.store.inner.put(key, body)
 
     @property
     def texts(self) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +16,6 @@ import msgspec
 
 from tenure.database.time import StoreTime
 from tenure.entropy import Random
-from tenure.errors import LeadershipLost, StoreError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Receipt, ledger_store
 from tenure.ledger.records import decode_entry
 from tenure.plugins.queue import S3QueuePlugin
@@ -28,85 +27,20 @@ from tenure.plugins.queue.settings import settings_from
 from tenure.plugins.queue.state import QueueMachine
 from tenure.plugins.queue.wire import Command, Outcome
 from tenure.plugins.queue.worker import QueueWorker
-from tenure.store import Entry, NotModified, Stored, Unknown, Version
-from tenure.store import Outcome as Written
 from tenure.testing import Conditions, Host, Network, SimulatedBucket, SimulatedStore, World, Write
+from tests.support.lease import ScriptedLease
+from tests.support.store import ScriptedStore
 
 FOLDER = "plugin=s3-queue/name=jobs/"
 LOG = FOLDER + "log/"
 INBOX = FOLDER + "inbox/"
 
 
-class Lease:
-    """A leadership, which ends when the test says so."""
-
-    namespace = "default"
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.valid = True
-
-    def remaining(self) -> float:
-        return 1e6 if self.valid else 0.0
-
-    def ensure(self, seconds: float = 0.0) -> None:
-        if not self.valid:
-            raise LeadershipLost("the lease has lapsed")
-
-
-class Hooked:
-    """`before(verb, key)` may wait, and may give an error that is then the answer: the request is not sent."""
-
-    def __init__(self, inner: SimulatedStore) -> None:
-        self.inner = inner
-        self.info = inner.info
-        self.before: Callable[[str, str], Awaitable[StoreError | None]] | None = None
-        self.after_list: Callable[[str], Awaitable[None]] | None = None
-
-    async def _enter(self, verb: str, key: str) -> StoreError | None:
-        return await self.before(verb, key) if self.before is not None else None
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        if error := await self._enter("get", key):
-            raise error
-        return await self.inner.get(key, unless=unless)
-
-    async def put(self, key: str, body: bytes) -> Version:
-        if error := await self._enter("put", key):
-            raise error
-        return await self.inner.put(key, body)
-
-    async def create(self, key: str, body: bytes) -> Written:
-        if error := await self._enter("create", key):
-            return Unknown(error)
-        return await self.inner.create(key, body)
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Written:
-        return await self.inner.replace(key, body, expected)
-
-    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        if error := await self._enter("list", prefix):
-            raise error
-        rows = [row async for row in self.inner.list(prefix, after=after)]
-        if self.after_list is not None:
-            await self.after_list(prefix)
-        for row in rows:
-            yield row
-
-    async def delete(self, *keys: str) -> None:
-        if keys and (error := await self._enter("delete", keys[0])):
-            raise error
-        await self.inner.delete(*keys)
-
-    async def aclose(self) -> None:
-        pass
-
-
 class Leader:
     def __init__(self, rig: Rig, epoch: int, rate: float, name: str) -> None:
         self.host = rig.world.host(name, rate=rate)
         self.store = rig.store(self.host)
-        self.lease = Lease(epoch)
+        self.lease = ScriptedLease(epoch)
         self.leading = Leading(
             ledger_store(self.store, "s3-queue", "jobs"),
             self.lease,  # type: ignore[arg-type]
@@ -220,16 +154,16 @@ class Rig:
     def client(self, name: str = "client") -> Client:
         return Client(self, name)
 
-    def plugin(self, name: str = "client") -> tuple[S3QueuePlugin, Host, Hooked]:
+    def plugin(self, name: str = "client") -> tuple[S3QueuePlugin, Host, ScriptedStore]:
         """A whole plugin that only enqueues; to be started."""
         host = self.world.host(name)
         home = _Home(self, host)
         plugin = S3QueuePlugin("jobs", producer_only=True, ledger=self.ledger)
         plugin.attach(home, "jobs")  # type: ignore[arg-type]
-        return plugin, host, home.store  # type: ignore[return-value]
+        return plugin, host, home.store
 
     def store(self, host: Host) -> Any:
-        return Hooked(SimulatedStore(self.bucket, host, self.network))
+        return ScriptedStore(inner=SimulatedStore(self.bucket, host, self.network))
 
     def draw_id(self) -> str:
         return f"id{next(self._ids):012d}"

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from tenure.clock import Reading
 from tenure.entropy import Random
 from tenure.ledger import InboxName, Item, Place, Situation, Stamp
 from tenure.plugins.queue.clerk import QueueClerk
@@ -33,21 +32,10 @@ from tenure.plugins.queue.wire import (
     read_header,
 )
 from tenure.store.memory import MemoryStore
-from tests.unit.leases import at
+from tests.support.clock import ScriptedClock
 
 START_MS = 1_700_000_000_000
 Message = tuple[str, int]
-
-
-class DeskClock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def read(self) -> Reading:
-        return at(self.seconds)
-
-    async def sleep(self, seconds: float) -> None:
-        self.seconds += max(0.0, seconds)
 
 
 def run_now(coroutine: Any) -> Any:
@@ -64,7 +52,7 @@ class Desk:
 
     def __init__(self, audited: bool = True, **settings: Any) -> None:
         self.settings = QueueSettings(**settings)
-        self.clock = DeskClock()
+        self.clock = ScriptedClock()
         self.audited = audited
         self.epoch = 1
         self.clerk = self._new_clerk()
@@ -134,7 +122,7 @@ class Desk:
 
     def wait(self, seconds: float) -> None:
         self.now_ms += round(seconds * 1000)
-        self.clock.seconds += seconds
+        self.clock.advance(seconds)
 
     def tick(self, swept: bool = True, slow_ms: int = 0, unread: Iterable[str] = (), doubt_ms: int = 0) -> Work | None:
         """Decide on what came in; gives the entry as others read it."""

@@ -13,7 +13,6 @@ import msgspec
 
 from tenure.database.time import StoreTime
 from tenure.entropy import Random
-from tenure.errors import LeadershipLost
 from tenure.ledger import LedgerConfig, LogEntry, Producer, ledger_store
 from tenure.ledger.records import decode_entry
 from tenure.plugins.scheduler.calls import Calls
@@ -25,38 +24,13 @@ from tenure.plugins.scheduler.registry import Registry
 from tenure.plugins.scheduler.state import ScheduleMachine
 from tenure.plugins.scheduler.wire import Command, compose
 from tenure.testing import Conditions, Host, Network, SimulatedBucket, SimulatedStore, World, Write
-from tests.unit.queue_rig import Hooked
+from tests.support.lease import ScriptedLease
+from tests.support.store import ANY, Request, ScriptedStore
 
 FOLDER = "plugin=scheduler/name=scheduler/"
 LOG = FOLDER + "log/"
 START_MS = 1_700_000_000_000
 """The store's clock when the world begins."""
-
-
-class Lease:
-    """A leadership, which ends when the test says so."""
-
-    namespace = "default"
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.valid = True
-
-    def remaining(self) -> float:
-        return 1e6 if self.valid else 0.0
-
-    def time_to_wind_up(self) -> float:
-        return 3.0
-
-    def is_current(self) -> bool:
-        return self.valid
-
-    def holds(self) -> bool:
-        return True
-
-    def ensure(self, seconds: float = 0.0) -> None:
-        if not self.valid:
-            raise LeadershipLost("the lease has lapsed")
 
 
 class Home:
@@ -74,7 +48,7 @@ class Leader:
     def __init__(self, rig: Rig, registry: Registry, epoch: int, rate: float, name: str) -> None:
         self.host = rig.world.host(name, rate=rate)
         self.store = rig.store(self.host)
-        self.lease = Lease(epoch)
+        self.lease = ScriptedLease(epoch)
         self.bell = asyncio.Event()
         self.idle = 0
         self.leading = ScheduleLeading(
@@ -157,13 +131,13 @@ class Rig:
         return Caller(self, name)
 
     def store(self, host: Host) -> Any:
-        hooked = Hooked(SimulatedStore(self.bucket, host, self.network))
+        store = ScriptedStore(inner=SimulatedStore(self.bucket, host, self.network))
 
-        async def count(verb: str, key: str) -> None:
-            self.requests[verb] += 1
+        async def count(request: Request) -> None:
+            self.requests[request.verb] += 1
 
-        hooked.before = count
-        return hooked
+        store.always(ANY, ANY, count)
+        return store
 
     def draw_id(self) -> str:
         return f"id{next(self._ids):012d}"

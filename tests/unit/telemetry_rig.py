@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from tenure.plugins.scheduler import SchedulerPlugin, every
 from tenure.plugins.supervisor import Child, Context, CoordinatorCandidate
 from tenure.plugins.ttl import TTLPlugin
 from tenure.telemetry.prometheus import registry_of
+from tests.support.waiting import eventually
 
 SWIFT = CoordinatorConfig(
     heartbeat_interval=0.25,
@@ -32,19 +33,12 @@ SWIFT = CoordinatorConfig(
     min_epoch_duration=0,
     drain_timeout=2.0,
 )
-PATIENCE = 30.0
 _numbers = itertools.count()
 
 
 def nowhere() -> str:
     """A store of its own: those in memory are shared by name."""
     return f"memory://telemetry-{next(_numbers)}"
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 class Process(msgspec.Struct):
@@ -92,7 +86,7 @@ async def process(**settings: Any) -> AsyncIterator[Process]:
         candidate = CoordinatorCandidate([Child("mailer", child)], namespace="default", config=config, takeover_delay=0)
         await db.use_plugin(candidate)
         made = Process(db, queue, scheduler, ttl, counters, handled, runs)
-        await until(lambda: all(plugin.is_leading for plugin in made.plugins) and candidate.supervisor.status())
+        await eventually(lambda: all(plugin.is_leading for plugin in made.plugins) and candidate.supervisor.status())
         yield made
 
 
@@ -105,8 +99,8 @@ async def worked() -> tuple[str, str]:
         await it.scheduler.run_now("report")
         await it.ttl.run_cleanup()
         coordinator = await it.db.get_global_coordinator()
-        await until(lambda: it.runs and len(it.handled) == 2 and coordinator.get_metrics().heartbeat_count >= 10)
-        await until(lambda: (led := it.queue.glance().led) is not None and led.dead == 1 and led.totals.done == 1)
+        await eventually(lambda: it.runs and len(it.handled) == 2 and coordinator.get_metrics().heartbeat_count >= 10)
+        await eventually(lambda: (led := it.queue.glance().led) is not None and led.dead == 1 and led.totals.done == 1)
         registry = registry_of(it.db)
         return texts(registry)
 

@@ -13,44 +13,19 @@ from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.layout import METADATA, STATE
 from tenure.election.records import Metadata, decode, encode
 from tenure.errors import AccessDenied, ConfigConflict, SchemaTooNew, StoreUnavailable
-from tenure.store import NotModified, Outcome, Rejected, Stored, Unknown, Version
+from tenure.store import Store, Stored
 from tenure.store.memory import MemoryStore
 from tenure.testing import SimulatedClock
+from tests.support.store import ANY, Request, ScriptedStore
 from tests.unit.leases import held, numbered
 
 
-class Fated(MemoryStore):
-    """Reads and writes meet these fates, then go well."""
-
-    def __init__(self, *, reads: int = 0, writes: tuple[str, ...] = ()) -> None:
-        super().__init__()
-        self.failing_reads = reads
-        self.fates = list(writes)
-        self.requests = 0
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        self.requests += 1
-        if self.failing_reads:
-            self.failing_reads -= 1
-            raise StoreUnavailable("unreadable")
-        return await super().get(key, unless=unless)
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        self.requests += 1
-        fate = self.fates.pop(0) if self.fates else "ok"
-        if fate == "rejected":
-            return Rejected()
-        if fate != "lost":
-            outcome = await super().create(key, body)
-        return outcome if fate == "ok" else Unknown(StoreUnavailable(fate))
-
-
-async def meet(store: MemoryStore, **settings: Any) -> Agreement:
+async def meet(store: Store, **settings: Any) -> Agreement:
     return await agree(store, "default", CoordinatorConfig(**settings), SimulatedClock(), numbered("w"))
 
 
-async def stored(store: MemoryStore) -> Metadata:
-    answer = await MemoryStore.get(store, METADATA)
+async def stored(store: Store) -> Metadata:
+    answer = await store.get(METADATA)
     assert isinstance(answer, Stored)
     metadata = decode(answer.body, Metadata)
     assert isinstance(metadata, Metadata)
@@ -165,39 +140,38 @@ async def test_a_newer_tenure_is_not_joined_and_not_overwritten() -> None:
 
 @pytest.mark.parametrize("fates", [("kept",), ("lost",), ("lost", "kept"), ("rejected",)])
 async def test_a_founding_without_an_answer_is_settled(fates: tuple[str, ...]) -> None:
-    store = Fated(writes=fates)
+    store = ScriptedStore(*fates)
     assert (await meet(store)).longest_lease == 60.0
     assert (await stored(store)).longest_lease_ms == 60_000
 
 
 async def test_of_two_founders_one_is_followed() -> None:
-    class Beaten(MemoryStore):
-        async def create(self, key: str, body: bytes) -> Outcome:
-            if not self._contents.objects:
-                await meet(MemoryStore(contents=self._contents), longest_lease=90)
-            return await super().create(key, body)
+    async def beaten(request: Request) -> None:
+        await meet(store.inner, longest_lease=90)
 
-    assert (await meet(Beaten())).longest_lease == 90.0
+    store = ScriptedStore(beaten)
+    assert (await meet(store)).longest_lease == 90.0
 
 
 async def test_a_store_that_fails_for_a_moment_is_asked_again() -> None:
-    assert (await meet(Fated(reads=2))).longest_lease == 60.0
+    store = ScriptedStore()
+    store.on("get", ANY, "lost", "lost")
+    assert (await meet(store)).longest_lease == 60.0
+    store.assert_script_was_met()
 
 
-@pytest.mark.parametrize("store", [Fated(reads=1000), Fated(writes=("lost",) * 1000)])
-async def test_a_store_that_fails_for_good_is_not_asked_for_ever(store: Fated) -> None:
+@pytest.mark.parametrize("verb", ["get", "create"])
+async def test_a_store_that_fails_for_good_is_not_asked_for_ever(verb: str) -> None:
+    store = ScriptedStore()
+    store.always(verb, ANY, "lost")
     with pytest.raises(StoreUnavailable, match="'default'"):
         await meet(store)
-    assert store.requests < 20
+    assert store.count() < 20
 
 
 async def test_what_another_try_cannot_mend_is_raised_at_once() -> None:
-    class Closed(Fated):
-        async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-            self.requests += 1
-            raise AccessDenied("no")
-
-    store = Closed()
+    store = ScriptedStore()
+    store.always("get", ANY, AccessDenied("no"))
     with pytest.raises(AccessDenied):
         await meet(store)
-    assert store.requests == 1
+    assert store.count() == 1

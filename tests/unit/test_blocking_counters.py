@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
@@ -16,6 +15,7 @@ import pytest
 import tenure
 from tenure import blocking
 from tenure.errors import ConfigError, InvalidRecord, RequestNotAnswered, TenureError
+from tests.support.waiting import eventually_here
 
 PATIENCE = 60.0
 SWIFT = tenure.CoordinatorConfig.fast(startup_jitter_max=0, takeover_delay=0.05, min_epoch_duration=0)
@@ -32,14 +32,6 @@ def opened(url: str, **options: Any) -> Iterator[tuple[blocking.Database, blocki
     fields = {"views": int, "paid": Decimal, "stats.peak": "float:max"}
     with blocking.Database(url, worker_id="ada") as db:
         yield db, db.use_plugin(tenure.EventualConsistencyPlugin("pages", fields, config=SWIFT, **options))
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
-    return found
 
 
 def test_every_name_is_that_of_the_async_one() -> None:
@@ -88,7 +80,7 @@ def test_it_tells_on_a_thread_and_refuses_what_the_async_one_refuses(url: str) -
             lambda event: told.append((event, threading.current_thread().name)),
         )
         counters.add("home", "views")
-        event, thread = until(lambda: told)[0]
+        event, thread = eventually_here(lambda: told)[0]
         assert (event.event.resource, event.event.records) == ("pages", 1)
         assert thread != threading.current_thread().name
         assert counters.is_leading
@@ -117,4 +109,4 @@ def test_who_only_counts_does_not_lead_and_says_so_when_nobody_does(url: str) ->
         with pytest.raises(RequestNotAnswered, match="does one lead that works on these counters"):
             counters.consolidate(timeout=0.2)
     with opened(url) as (_, counters):
-        until(lambda: counters.get("home", "views") == 4)
+        eventually_here(lambda: counters.get("home", "views") == 4)

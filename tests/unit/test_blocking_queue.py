@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +16,7 @@ import tenure
 from tenure import blocking
 from tenure.blocking import queue as blocking_queue
 from tenure.errors import ConfigError, CoordinationError, TenureError
+from tests.support.waiting import eventually_here
 
 PATIENCE = 60.0
 SWIFT = tenure.CoordinatorConfig.fast(startup_jitter_max=0, takeover_delay=0.05, min_epoch_duration=0)
@@ -33,14 +34,6 @@ def url(tmp_path: Path) -> str:
 def opened(url: str, **options: Any) -> Iterator[blocking.Queue]:
     with blocking.Database(url) as db:
         yield db.use_plugin(tenure.S3QueuePlugin("orders", config=SWIFT, **options))
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
-    return found
 
 
 def test_every_name_is_that_of_the_async_queue() -> None:
@@ -64,7 +57,7 @@ def test_what_threads_enqueue_threads_handle(url: str) -> None:
         following = queue.result(first, timeout=PATIENCE)["next"]
         assert queue.result(following, timeout=PATIENCE) == {"order": 2}
         assert queue.is_leading
-        until(lambda: queue.stats().done == 2)
+        eventually_here(lambda: queue.stats().done == 2)
         with pytest.raises(ConfigError, match="has a handler already"):
             queue.handler(handle)
 
@@ -78,7 +71,7 @@ def test_a_coroutine_handles_too(url: str) -> None:
     with opened(url) as queue:
         assert queue.on_message(handle, concurrency=2) is handle
         queue.enqueue(b"\x00\xff")
-        until(lambda: handled == [b"\x00\xff"])
+        eventually_here(lambda: handled == [b"\x00\xff"])
 
 
 def test_a_handler_that_was_there_before(url: str) -> None:
@@ -87,7 +80,7 @@ def test_a_handler_that_was_there_before(url: str) -> None:
     plugin.handler(lambda message: handled.append(message.body))
     with blocking.Database(url) as db:
         db.use_plugin(plugin).enqueue(7)
-        until(lambda: handled == [7])
+        eventually_here(lambda: handled == [7])
 
 
 def test_calls_of_many_threads_share_requests(url: str) -> None:
@@ -149,28 +142,28 @@ def test_people(url: str) -> None:
         told: list[Any] = []
         queue.on("plg:s3-queue:messages-dead", told.append)
         queue.pause()
-        until(lambda: queue.stats().paused)
+        eventually_here(lambda: queue.stats().paused)
         queue.enqueue_many([1, 2, 3])
-        until(lambda: queue.stats().ready == 3)
+        eventually_here(lambda: queue.stats().ready == 3)
         assert [message.body for message in queue.peek(limit=2)] == [1, 2]
         queue.on_message(handle)
         queue.resume()
-        until(lambda: queue.stats().dead == 3)
-        until(lambda: told)
+        eventually_here(lambda: queue.stats().dead == 3)
+        eventually_here(lambda: told)
         letter, *others = queue.dead_letters()
         assert (letter.reason, len(others)) == ("refused", 2)
         queue.redrive(letter.ref)
-        until(lambda: len(refused) == 4)
-        until(lambda: queue.stats().dead == 3)
+        eventually_here(lambda: len(refused) == 4)
+        eventually_here(lambda: queue.stats().dead == 3)
         queue.purge_dead(queue.dead_letters(limit=1)[0].ref)
-        until(lambda: queue.stats().dead == 2)
+        eventually_here(lambda: queue.stats().dead == 2)
         queue.purge_dead()
-        until(lambda: queue.stats().dead == 0)
+        eventually_here(lambda: queue.stats().dead == 0)
         queue.pause()
         queue.enqueue(5)
-        until(lambda: queue.stats().ready == 1)
+        eventually_here(lambda: queue.stats().ready == 1)
         queue.purge()
-        until(lambda: queue.stats().ready == 0)
+        eventually_here(lambda: queue.stats().ready == 0)
 
 
 def test_the_same_errors(url: str) -> None:
@@ -214,4 +207,4 @@ def test_closing_waits_for_what_runs(url: str) -> None:
         assert begun.wait(PATIENCE)
     assert ended.is_set()
     with opened(url) as queue:
-        until(lambda: (queue.stats().done, queue.stats().delayed) == (1, 1))
+        eventually_here(lambda: (queue.stats().done, queue.stats().delayed) == (1, 1))

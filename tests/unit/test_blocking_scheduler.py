@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from tenure.errors import (
     RequestRefused,
     TenureError,
 )
+from tests.support.waiting import eventually_here
 
 PATIENCE = 60.0
 SWIFT = tenure.CoordinatorConfig.fast(startup_jitter_max=0, takeover_delay=0.05, min_epoch_duration=0)
@@ -42,14 +42,6 @@ def url(tmp_path: Path) -> str:
 def opened(url: str, **options: Any) -> Iterator[blocking.Scheduler]:
     with blocking.Database(url, worker_id="ada") as db:
         yield db.use_plugin(tenure.SchedulerPlugin(config=SWIFT, **options))
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
-    return found
 
 
 def test_every_name_is_that_of_the_async_one() -> None:
@@ -79,13 +71,13 @@ def test_plain_functions_are_called_in_threads_and_coroutines_too(url: str) -> N
             await asyncio.sleep(0)
             seen.append(("coroutine", threading.current_thread().name))
 
-        until(lambda: scheduler.is_leading and len(scheduler.jobs()) == 2)
+        eventually_here(lambda: scheduler.is_leading and len(scheduler.jobs()) == 2)
         runs = [scheduler.run_now("plain"), scheduler.run_now("coroutine")]
-        until(lambda: scheduler.stats().succeeded == 2)
+        eventually_here(lambda: scheduler.stats().succeeded == 2)
         assert sorted(job for job, _ in seen) == ["coroutine", "plain"]
         assert dict(seen)["plain"] == "job-plain"
         assert [record.run for record in scheduler.history()] == runs[::-1]
-        until(lambda: {event.event.job for event in told} == {"plain", "coroutine"})
+        eventually_here(lambda: {event.event.job for event in told} == {"plain", "coroutine"})
         with pytest.raises(ConfigError, match="job 'plain' is declared twice"):
             scheduler.declare("plain", FAR, function="plain")
 
@@ -102,7 +94,7 @@ def test_what_is_due_is_run_and_what_was_declared_before_is_known(url: str) -> N
     with blocking.Database(url) as db:
         scheduler = db.use_plugin(plugin)
         assert ran.wait(PATIENCE)
-        record = until(lambda: scheduler.history("tick"))[-1]
+        record = eventually_here(lambda: scheduler.history("tick"))[-1]
         assert (record.job, record.outcome) == ("tick", "fired")
         assert record.started_ms >= record.scheduled_ms
 
@@ -127,7 +119,7 @@ def test_jobs_are_added_changed_and_removed_by_another_process(url: str) -> None
             other.pause("adhoc", within=PATIENCE)
             assert (other.get("adhoc").paused, other.get("adhoc").next_ms) == (True, None)
             other.run_now("adhoc", within=PATIENCE)
-            until(lambda: other.stats().failed == 1)
+            eventually_here(lambda: other.stats().failed == 1)
             assert given == [{"who": "ben"}]
             assert other.history("adhoc", limit=1)[0].error == "ValueError: not today"
             other.resume("adhoc", within=PATIENCE)
@@ -156,7 +148,7 @@ def test_without_a_leader_it_is_durable_and_said_so(url: str) -> None:
     with pytest.raises(TenureError, match="is closed"):
         scheduler.job(FAR)
     with opened(url) as scheduler:
-        until(lambda: [view.id for view in scheduler.jobs()] == ["durable", "later"])
+        eventually_here(lambda: [view.id for view in scheduler.jobs()] == ["durable", "later"])
 
 
 @pytest.mark.req("TT-1")
@@ -175,9 +167,9 @@ def test_records_expire_and_threads_keep_them(url: str) -> None:
         sessions.insert({"user": "ben"}, id="s2")
         ttl.touch("s2", ttl=0.001)
         assert ttl.resource == "sessions"
-        until(lambda: not sessions.exists("s2"))
+        eventually_here(lambda: not sessions.exists("s2"))
         assert sessions.exists("s1")
         assert ttl.run_cleanup(timeout=PATIENCE).counts.expired == 0
-        assert until(lambda: ttl.stats().totals.expired) == 1
+        assert eventually_here(lambda: ttl.stats().totals.expired) == 1
         with pytest.raises(RecordNotFound):
             ttl.touch("nobody")

@@ -174,3 +174,12 @@ def test_whatever_happened_a_working_store_closes_it(steps: list[str], attempts:
     breaker.begin(clock.read())
     breaker.succeeded(clock.read())
     assert breaker.status().state == "closed"
+
+
+def test_a_failure_after_the_wait_opens_again_also_if_nobody_asked(clock: SimulatedClock) -> None:
+    """Renewals of a lease that holds pass the breaker without asking."""
+    breaker = make()
+    open_it(breaker, clock)
+    clock.advance(30)
+    assert breaker.failed(clock.read())
+    assert not breaker.allows(clock.read())

@@ -52,12 +52,10 @@ def expiry(folder: Path, lines: list[str], left: str = "", *calms: dict[str, int
     return judge_expiry([log], rest, run).violations
 
 
-@pytest.mark.req("TT-2")
 def test_expiry_that_is_right(tmp_path: Path) -> None:
     assert expiry(tmp_path, RECORD) == []
 
 
-@pytest.mark.req("TT-2")
 @pytest.mark.parametrize(
     ("lines", "left", "found"),
     [
@@ -82,7 +80,6 @@ def test_expiry_that_nobody_is_sure_of(tmp_path: Path) -> None:
     assert expiry(tmp_path, touched) == []
 
 
-@pytest.mark.req("TT-2")
 def test_expiry_that_comes_too_late(tmp_path: Path) -> None:
     """Due at 14 s at the latest, and in a calm swept 28.28 s later; found at the end is something else."""
     due = RECORD[:2]
@@ -330,14 +327,12 @@ def queue(folder: Path, *events: str) -> list[str]:
     return judge_queue([sent], [handled], [deeds]).violations
 
 
-@pytest.mark.req("SQ-1")
 def test_who_was_cut_off_is_a_reason_to_handle_again(tmp_path: Path) -> None:
     assert queue(tmp_path) == ["unexplained"]
     assert queue(tmp_path, f"cut {S * 5 // 2} n1", f"restored {10 * S} n1") == []
     assert queue(tmp_path, f"cut {S * 5 // 2} n1") == []
 
 
-@pytest.mark.req("SQ-1")
 def test_who_was_cut_off_at_another_time_or_was_another_is_none(tmp_path: Path) -> None:
     assert queue(tmp_path, f"cut {S} n1", f"restored {S * 3 // 2} n1") == ["unexplained"]
     assert queue(tmp_path, f"cut {S * 5 // 2} n2", f"restored {10 * S} n2") == ["unexplained"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -121,6 +123,23 @@ def test_readings_are_plain_differences() -> None:
     assert now.leader_elapsed(since) == 8.0  # 5 s unslewed, and 3 s of suspend
     assert now.follower_elapsed(since) == 7.0
     assert now.wall_ran_ahead(since) == 2.0
+
+
+@pytest.mark.req("EL-15")
+def test_each_clock_of_this_system_is_read_from_the_clock_that_its_rule_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only BOOTTIME counts suspended time, and only MONOTONIC_RAW is not slewed: on a machine that is awake and in step
+    all of them look alike, so that no difference of two readings shows which is which."""
+    if sys.platform != "linux":
+        pytest.skip("other kernels have other clocks")
+    numbers = {
+        time.CLOCK_BOOTTIME: 1_000,
+        time.CLOCK_MONOTONIC: 2_000,
+        time.CLOCK_MONOTONIC_RAW: 3_000,
+        time.CLOCK_REALTIME: 4_000,
+    }
+    monkeypatch.setattr(time, "clock_gettime_ns", numbers.__getitem__)
+    monkeypatch.setattr(time, "time_ns", lambda: numbers[time.CLOCK_REALTIME])
+    assert SystemClock().read() == Reading(boottime_ns=1_000, monotonic_ns=2_000, raw_ns=3_000, wall_ns=4_000)
 
 
 def test_the_clocks_of_this_system_move_forward() -> None:

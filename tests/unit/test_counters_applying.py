@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -19,7 +19,6 @@ from tenure.errors import (
     RecordConflict,
     RecordExists,
     RecordNotFound,
-    StoreUnavailable,
 )
 from tenure.ledger import Stamp
 from tenure.plugins.counters.applying import Applier
@@ -28,62 +27,34 @@ from tenure.plugins.counters.records import Moment, Work
 from tenure.plugins.counters.settings import OnDirectWrite
 from tenure.plugins.counters.state import CountersMachine
 from tenure.plugins.counters.totals import CountedShape, Key
-from tenure.store import Outcome, Stored, Unknown, Version
-from tenure.store.memory import Contents, MemoryStore
+from tenure.store import Stored
+from tests.support.store import ANY, CONDITIONAL, Act, Request, ScriptedStore
 
 VIEWS = Counter()
 ID = "home"
 
 
-class Odd(MemoryStore):
-    """Does something before a write is sent, or loses its answer."""
+def before(act: Callable[[], Awaitable[object]]) -> Act:
+    async def first(request: Request) -> None:
+        await act()
 
-    def __init__(self, contents: Contents | None = None, *, conditional_delete: bool = True) -> None:
-        super().__init__(contents=contents)
-        self.info = msgspec.structs.replace(self.info, conditional_delete=conditional_delete)
-        self.before: Callable[[], Any] | None = None
-        self.lost = 0
-        self.deleted: list[str] = []
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        before, self.before = self.before, None
-        if before is not None:
-            await before()
-        outcome = await super().replace(key, body, expected)
-        return self._answer(outcome)
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        before, self.before = self.before, None
-        if before is not None:
-            await before()
-        return self._answer(await super().create(key, body))
-
-    async def delete(self, *keys: str) -> None:
-        self.deleted += keys
-        await super().delete(*keys)
-
-    def _answer(self, outcome: Outcome) -> Outcome:
-        if self.lost:
-            self.lost -= 1
-            return Unknown(StoreUnavailable("the answer was lost"))
-        return outcome
+    return first
 
 
 class Place:
     """A resource that is counted, one leader's state, and another way to the same store."""
 
     def __init__(self, *, conditional_delete: bool = True, reuse_ids: bool = True) -> None:
-        contents = Contents()
-        self.store = Odd(contents, conditional_delete=conditional_delete)
+        self.store = ScriptedStore(conditional_delete=conditional_delete)
         ids = itertools.count(1)
 
-        def resource(store: Odd) -> Resource[Any]:
+        def resource(store: ScriptedStore) -> Resource[Any]:
             made: Resource[Any] = Resource(store, "pages", draw_id=lambda: f"w{next(ids)}", reuse_ids=reuse_ids)
             made.shaped_by("n", CountedShape("pages", "n", {"views": VIEWS}, OnDirectWrite.REFUSE))
             return made
 
         self.pages = resource(self.store)
-        self.others = resource(Odd(contents, conditional_delete=conditional_delete))
+        self.others = resource(self.store.beside())
         self.machine = CountersMachine()
         self.leads = True
         self.applier = self.new_applier()
@@ -162,7 +133,7 @@ async def test_others_write_meanwhile_and_nothing_of_either_is_lost() -> None:
     ]
     for number, action in enumerate(actions, start=1):
         place.fold(10**number)
-        place.store.before = action
+        place.store.on(CONDITIONAL, ANY, before(action))
         await place.apply()
         place.note(place.machine.seq)
     assert await place.total() == 111110
@@ -177,7 +148,7 @@ async def test_an_answer_that_is_lost_does_not_count_twice(is_there: bool) -> No
         await place.others.insert({}, ID)
     for _ in range(4):
         place.fold()
-        place.store.lost = 1
+        place.store.on(CONDITIONAL, ANY, "kept")
         await place.apply()
         place.note(place.machine.seq)
     assert await place.total() == 4
@@ -188,18 +159,7 @@ async def test_a_record_that_is_always_being_written_is_left_for_later() -> None
     await place.others.insert({"n": 0}, ID)
     place.fold()
     numbers = itertools.count(1)
-
-    class Busy:
-        def __get__(self, *_: Any) -> Callable[[], Any]:
-            return lambda: place.others.patch(ID, {"n": next(numbers)})
-
-        def __set__(self, *_: Any) -> None:
-            pass
-
-    class AlwaysBusy(Odd):
-        before = Busy()  # type: ignore[assignment]
-
-    place.store.__class__ = AlwaysBusy
+    place.store.always(CONDITIONAL, ANY, before(lambda: place.others.patch(ID, {"n": next(numbers)})))
     with pytest.raises(RecordConflict, match="tried again later"):
         await place.apply()
 
@@ -293,27 +253,29 @@ async def test_a_create_that_comes_late_counts_once_or_not_at_all(conditional_de
 async def test_a_plain_delete_takes_no_total_with_it(is_drawn: bool) -> None:
     """Where there is no conditional delete, whatever lies there when it lands is gone: here, what was counted."""
     place = Place(conditional_delete=False, reuse_ids=False)
+    others = place.others._store
+    assert isinstance(others, ScriptedStore)
     id = (await place.others.insert({})).id if is_drawn else ID
     if not is_drawn:
         await place.others.insert({}, id)
     await place.others.delete(id)
-    assert place.others._store.deleted == [], "nothing is removed blindly"  # type: ignore[attr-defined]
+    assert others.count("delete") == 0, "nothing is removed blindly"
     place.fold(3, id)
     await place.apply(id=id)
     assert await place.total(id) == 3
 
 
 async def test_without_counters_such_tombstones_are_removed_as_ever() -> None:
-    store = Odd(conditional_delete=False)
+    store = ScriptedStore(conditional_delete=False)
     pages: Resource[Any] = Resource(store, "pages")
     record = await pages.insert({})
     await pages.delete(record.id)
-    assert store.deleted == [key_of("pages", record.id)]
+    assert store.keys_of("delete") == [key_of("pages", record.id)]
     pages.shaped_by("n", CountedShape("pages", "n", {"views": VIEWS}, OnDirectWrite.REFUSE))
     pages.shaped_by("n", None)
     record = await pages.insert({})
     await pages.delete(record.id)
-    assert len(store.deleted) == 2
+    assert len(store.keys_of("delete")) == 2
 
 
 async def test_an_id_that_was_drawn_keeps_its_totals_too() -> None:
@@ -422,7 +384,7 @@ async def test_nothing_is_put_right_over_what_was_applied_meanwhile() -> None:
         place.machine.enact(Work(), Stamp(place.machine.seq, 1, 0))
         await place.apply(Applier(place.others, "n", lambda: None))
 
-    place.store.before = meanwhile
+    place.store.on(CONDITIONAL, ANY, before(meanwhile))
     await place.applier.put_right(place.machine, ID, place.machine.seq, expected)
     assert asked == [1, 3], "it is judged again by what is there then"
     assert await place.total() == 6

@@ -28,8 +28,10 @@ from tenure.plugins.counters.settings import settings_from
 from tenure.plugins.counters.wire import compose, read_letter
 from tenure.store import Stored
 from tenure.store.memory import MemoryStore
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, Request
 from tests.unit.counters_rig import INBOX, LOG, Node, Rig
-from tests.unit.ledgers import QUICK, Time
+from tests.unit.ledgers import QUICK
 
 VIEWS = Counter()
 
@@ -42,7 +44,9 @@ class Desk:
 
     def __init__(self, config: LedgerConfig = QUICK) -> None:
         self.store = MemoryStore()
-        self.producer = Producer(self.store, compose, config=config, clock=Time(), draw_id=lambda: "id0123456789")
+        self.producer = Producer(
+            self.store, compose, config=config, clock=ScriptedClock(), draw_id=lambda: "id0123456789"
+        )
         self.collector = Collector(self.producer)
 
     async def add(self, id: str, amount: int = 1) -> None:
@@ -166,15 +170,19 @@ def test_who_waits_learns_what_was_missed_in_a_gap_also_if_the_store_fails_first
         node, other = rig.node("node"), rig.node("other")
         held = {"is": False, "failures": 3}
 
-        async def cut_off(verb: str, key: str) -> StoreError | None:
-            while held["is"] and key.startswith(LOG):
+        async def cut_off(request: Request) -> StoreError | None:
+            while held["is"] and request.key.startswith(LOG):
                 await node.host.clock.sleep(0.1)
-            if held["failures"] and key.startswith(LOG.removesuffix("log/") + "snapshots/") and rig.world.now > 20:
+            if (
+                held["failures"]
+                and request.key.startswith(LOG.removesuffix("log/") + "snapshots/")
+                and rig.world.now > 20
+            ):
                 held["failures"] -= 1
                 return StoreUnavailable("out of order")
             return None
 
-        node.store.before = cut_off
+        node.store.always(ANY, ANY, cut_off)
         outcome = node.do(lambda: node.counters.add("home", "views", mode="sync", timeout=120))
         rig.until(lambda: bool(rig.bucket.keys(INBOX)) or bool(rig.total("home")))
         held["is"] = True
@@ -193,7 +201,7 @@ async def test_what_was_folded_before_its_caller_knew_is_remembered_for_the_last
     """A busy process always has somebody who waits: what it remembers is bounded, and is what came last."""
     monkeypatch.setattr(calls, "_MOST_EARLY", 4)
     desk = Desk()
-    waiting = calls.Calls(desk.store, desk.producer, ledger=QUICK, clock=Time())
+    waiting = calls.Calls(desk.store, desk.producer, ledger=QUICK, clock=ScriptedClock())
     uid = f"{desk.producer.owner}-1"
     for number in range(1, 20):
         work = Work(applied={f"r{number - 1}": number - 1}, rows={"views": {f"r{number}": [1, 1]}})
@@ -216,7 +224,7 @@ async def test_a_state_that_does_not_know_the_batch_yet_says_nothing_about_it(du
     """The state is read (after a gap, or for an `op_id` that was seen before) while the entry that folds the batch is
     heard of: that the state has nothing to apply does not mean that the record holds it. (Simulated seed 900429.)"""
     desk = Desk()
-    waiting = calls.Calls(desk.store, desk.producer, ledger=QUICK, clock=Time())
+    waiting = calls.Calls(desk.store, desk.producer, ledger=QUICK, clock=ScriptedClock())
     uid = f"{desk.producer.owner}-1"
     caller = asyncio.create_task(waiting.consolidated(Receipt(uid, 1, 0), "home", 0.3))
     await asyncio.sleep(0)
@@ -322,7 +330,6 @@ def test_a_resource_that_has_no_name_is_refused() -> None:
 # What all have in common
 
 
-@pytest.mark.req("EC-2")
 def test_processes_that_count_otherwise_are_refused_and_fields_are_gathered() -> None:
     with Rig(fields=["views"]) as rig:
         rig.node("first")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from typing import Any
 
@@ -12,6 +11,7 @@ from tenure.errors import SchemaTooNew, StoreError
 from tenure.ledger import InboxName, LedgerConfig, LedgerState, Place
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.plugins.counters.shelf import Shelf, Shelved
+from tests.support.store import ANY, Hold, Request
 from tests.unit.counters_rig import INBOX, LOG, Node, Rig
 
 QUICK = LedgerConfig(trim_delay=20.0, retention=100.0, send_timeout=5.0, give_up_after=15.0, snapshot_every=40)
@@ -47,12 +47,12 @@ def test_whatever_happens_between_its_requests(pause: float) -> None:
             lambda: writer.pages.delete("home"),
         ]
 
-        async def trouble(verb: str, key: str) -> StoreError | None:
+        async def trouble(request: Request) -> StoreError | None:
             if pause:
                 await reader.host.clock.sleep(pause)
             return None
 
-        reader.store.before = trouble
+        reader.store.always(ANY, ANY, trouble)
         stopped = False
 
         async def write() -> None:
@@ -125,19 +125,15 @@ def test_the_first_amounts_of_all_are_not_counted_twice() -> None:
     with Rig(interval=0.05) as rig:
         writer, reader = rig.node("writer"), rig.node("reader")
         rig.done(writer, lambda: writer.counters.add("home", "views", 5))
-        leaders: list[Node] = []
 
-        async def lead_now(verb: str, key: str) -> StoreError | None:
-            if verb == "get" and "/data/" in key and not leaders:
-                leaders.append(writer)
-                writer.lead()
-                while rig.total("home") != 5:
-                    await reader.host.clock.sleep(0.05)
-            return None
+        async def lead_now(request: Request) -> None:
+            writer.lead()
+            while rig.total("home") != 5:
+                await reader.host.clock.sleep(0.05)
 
-        reader.store.before = lead_now
+        reader.store.on("get", "*/data/*", lead_now)
         assert _read(rig, reader) == 5
-        assert leaders
+        reader.store.assert_script_was_met()
 
 
 @pytest.mark.req("EC-2")
@@ -147,26 +143,19 @@ def test_what_is_folded_and_applied_between_its_requests_is_counted_once() -> No
         leader, writer, reader = rig.leader(), rig.node("writer"), rig.node("reader")
         rig.done(writer, lambda: writer.counters.add("home", "views", 100, mode="sync"))
         assert _read(rig, reader) == 100
-        gate = asyncio.Event()
+        gate = Hold()
 
-        async def hold(verb: str, key: str) -> StoreError | None:
-            if verb == "list" and key.startswith(INBOX):
-                await gate.wait()
-            return None
+        async def let_go(request: Request) -> None:
+            gate.release()
+            while rig.total("home") != 105:
+                await reader.host.clock.sleep(0.05)
 
-        async def let_go(verb: str, key: str) -> StoreError | None:
-            if verb == "get" and "/data/" in key and not gate.is_set():
-                gate.set()
-                while rig.total("home") != 105:
-                    await reader.host.clock.sleep(0.05)
-            return None
-
-        leader.store.before = hold
+        leader.store.always("list", f"{INBOX}*", gate)
         rig.wait(2.0)
         rig.done(writer, lambda: writer.counters.add("home", "views", 5))
-        reader.store.before = let_go
+        reader.store.on("get", "*/data/*", let_go)
         assert _read(rig, reader) == 105
-        assert gate.is_set()
+        reader.store.assert_script_was_met()
 
 
 @pytest.mark.req("EC-2")
@@ -182,19 +171,22 @@ def test_nothing_is_missed_if_another_who_asks_has_read_on() -> None:
         may_fold = [0]
         folded: list[str] = []
 
-        async def one_by_one(verb: str, key: str) -> StoreError | None:
-            while verb == "get" and key.startswith(INBOX) and key not in folded and len(folded) >= may_fold[0]:
+        async def one_by_one(request: Request) -> StoreError | None:
+            while (
+                request.verb == "get"
+                and request.key.startswith(INBOX)
+                and request.key not in folded
+                and len(folded) >= may_fold[0]
+            ):
                 await leader.host.clock.sleep(0.01)
-            if verb == "get" and key.startswith(INBOX) and key not in folded:
-                folded.append(key)
+            if request.verb == "get" and request.key.startswith(INBOX) and request.key not in folded:
+                folded.append(request.key)
             return None
 
-        async def first(verb: str, key: str) -> StoreError | None:
-            if verb == "get" and "/data/" in key and not may_fold[0]:
-                may_fold[0] = 1
-                while rig.total("home") == 100:
-                    await reader.host.clock.sleep(0.01)
-            return None
+        async def first(request: Request) -> None:
+            may_fold[0] = 1
+            while rig.total("home") == 100:
+                await reader.host.clock.sleep(0.01)
 
         refresh = view.refresh
 
@@ -207,11 +199,11 @@ def test_nothing_is_missed_if_another_who_asks_has_read_on() -> None:
                 await refresh()
             return await refresh(until)
 
-        leader.store.before = one_by_one
+        leader.store.always(ANY, ANY, one_by_one)
         for amount in (5, 10):
             rig.done(writer, lambda amount=amount: writer.counters.add("home", "views", amount))
         view.refresh = after_another  # type: ignore[method-assign]
-        reader.store.before = first
+        reader.store.on("get", "*/data/*", first)
         assert _read(rig, reader) == 115
         assert may_fold[0] == 2
 
@@ -233,20 +225,12 @@ def test_while_nobody_leads_each_letter_is_fetched_once() -> None:
     """Otherwise reads alone keep the store too busy for anybody to come to lead."""
     with Rig() as rig:
         writer, reader = rig.node("writer"), rig.node("reader")
-        fetched: list[str] = []
-
-        async def note(verb: str, key: str) -> StoreError | None:
-            if verb == "get" and key.startswith(INBOX):
-                fetched.append(key)
-            return None
-
-        reader.store.before = note
         for number in range(1, 21):
             rig.done(writer, lambda: writer.counters.add("home", "views", 1))
             asked = [reader.do(lambda: reader.counters.get("home", "views", consistent=True)) for _ in range(3)]
             rig.until(lambda asked=asked: all(asked))  # type: ignore[misc]
             assert asked == [[number]] * 3
-        assert len(fetched) == 20
+        assert reader.store.count("get", f"{INBOX}*") == 20
         # Whoever leads then folds them, and what was read is not kept.
         rig.leader()
         rig.until(lambda: rig.total("home") == 20)

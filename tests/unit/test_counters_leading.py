@@ -18,27 +18,10 @@ from tenure.plugins.counters.events import RecordRecalculated
 from tenure.plugins.counters.pages import PageBook
 from tenure.plugins.counters.state import MAX_OFFERED
 from tenure.plugins.ledgered import Halted
+from tests.support.store import ANY, Hold, Request
 from tests.unit.counters_rig import INBOX, LOG, NAME, PAGES, Rig
 
 HOUR = 3600.0
-
-
-class Gate:
-    """Holds requests back until it is opened."""
-
-    def __init__(self, verb: str, prefix: str) -> None:
-        self.verb, self.prefix = verb, prefix
-        self.held = 0
-        self._open = asyncio.Event()
-
-    async def __call__(self, verb: str, key: str) -> StoreError | None:
-        if verb == self.verb and key.startswith(self.prefix):
-            self.held += 1
-            await self._open.wait()
-        return None
-
-    def open(self) -> None:
-        self._open.set()
 
 
 def _folded(rig: Rig) -> int:
@@ -50,16 +33,16 @@ def test_what_is_folded_by_an_entry_that_never_lands_is_counted_once() -> None:
     """The leader must not write amounts to a record before their entry is in the log: another folds them again."""
     with Rig(interval=0.2) as rig:
         first, writer = rig.leader("first"), rig.node("writer")
-        gate = Gate("create", LOG)
-        first.store.before = gate
+        gate = Hold()
+        first.store.always("create", f"{LOG}*", gate)
         rig.done(writer, lambda: writer.counters.add("home", "views", 5))
-        rig.until(lambda: gate.held > 0)
+        rig.until(lambda: gate.begun > 0)
         rig.wait(3.0)
         assert rig.envelope("home") is None, "it is in no log yet"
         assert first.lease is not None
         first.lease.valid = False
         rig.leader("second", epoch=2)
-        gate.open()
+        gate.release()
         rig.until(lambda: rig.total("home") == 5)
         rig.wait(5.0)
         assert rig.total("home") == 5
@@ -71,20 +54,20 @@ def test_a_leader_that_goes_on_without_knowing_counts_nothing_twice(when: str) -
     with Rig(interval=0.2) as rig:
         first, writer = rig.leader("first"), rig.node("writer")
         rig.done(writer, lambda: writer.pages.insert({"title": "t"}, "home"))
-        gate = Gate("replace", key_of(NAME, "home")) if when == "before the swap" else Gate("create", LOG)
+        gate = Hold()
         if when == "before the swap":
-            first.store.before = gate
+            first.store.always("replace", key_of(NAME, "home"), gate)
         rig.done(writer, lambda: writer.counters.add("home", "views", 5))
         if when == "before the swap":
-            rig.until(lambda: gate.held > 0)
+            rig.until(lambda: gate.begun > 0)
         else:
             rig.until(lambda: _folded(rig) == 1)
-            first.store.before = gate  # what it has applied is never written down
+            first.store.always("create", f"{LOG}*", gate)  # what it has applied is never written down
             rig.until(lambda: rig.total("home") == 5)
         second = rig.leader("second", epoch=2)
         rig.done(writer, lambda: writer.counters.add("home", "views", 7))
         rig.until(lambda: rig.total("home") == 12)
-        gate.open()
+        gate.release()
         rig.wait(3.0)
         assert rig.total("home") == 12
         assert rig.done(second, lambda: second.counters.get("home", "views", consistent=True)) == 12
@@ -249,46 +232,36 @@ def test_a_record_that_only_lags_is_not_put_right_before_what_waits_for_it() -> 
     with Rig(interval=0.3) as rig:
         leader, writer = rig.leader(), rig.node("writer")
         rig.done(writer, lambda: writer.counters.add("home", "views", 5, mode="sync"))
-        key = key_of(NAME, "home")
-
-        async def fails(verb: str, asked: str) -> StoreError | None:
-            return StoreUnavailable("out of order") if (verb, asked) == ("replace", key) else None
-
-        leader.store.before = fails
+        leader.store.always("replace", key_of(NAME, "home"), "lost")
         rig.done(writer, lambda: writer.counters.add("home", "views", 5))
         rig.until(lambda: any(isinstance(event, ApplyFailed) for event in rig.events))
-        leader.store.before = None
+        leader.store.end_script()
         assert rig.total("home") == 5
         found = rig.done(writer, lambda: writer.counters.recalculate("home"))
         assert (found.totals, found.former) == ({"views": 10}, {})
         assert not leader.leading.clerk.machine.waiting
 
 
-@pytest.mark.req("EC-2")
 def test_a_record_that_cannot_be_recalculated_either_is_tried_ever_more_rarely() -> None:
     """It was read, with all of its history, whenever anything at all was counted."""
     with Rig(interval=0.3) as rig:
         leader, writer = rig.leader(), rig.node("writer")
         rig.done(writer, lambda: writer.counters.add("home", "views", 5, mode="sync"))
-        key, tries = key_of(NAME, "home"), [0]
+        key = key_of(NAME, "home")
         envelope = rig.envelope("home")
         assert envelope is not None
         rig.bucket.corrupt(key, b"no record")
 
-        async def count(verb: str, asked: str) -> StoreError | None:
-            tries[0] += (verb, asked) == ("get", key)
-            return None
-
         rig.done(writer, lambda: writer.counters.add("home", "views", 5))
         rig.until(lambda: any(isinstance(event, ApplyFailed) for event in rig.events))
-        leader.store.before = count
+        leader.store.requests.clear()
         asked = writer.do(lambda: writer.counters.recalculate("home", timeout=900))
         rig.wait(1.0)
-        assert tries[0], "the first try is at once"
+        assert leader.store.count("get", key), "the first try is at once"
         for _ in range(60):
             rig.done(writer, lambda: writer.counters.add("another", "views", 1))
             rig.wait(1.0)
-        assert tries[0] < 12
+        assert leader.store.count("get", key) < 12
         rig.corrupt("home", msgspec.structs.replace(envelope, reserved={COUNTERS: "garbage"}))
         rig.until(lambda: bool(asked), 700.0)
         assert asked[0].totals == {"views": 10}
@@ -379,11 +352,13 @@ def test_a_store_that_fails_delays_and_loses_nothing() -> None:
         leader, writer = rig.leader(), rig.node("writer")
         failures = [0]
 
-        async def every_third(verb: str, key: str) -> StoreError | None:
+        async def every_third(request: Request) -> StoreError | None:
             failures[0] += 1
-            return StoreUnavailable("out of order") if failures[0] % 3 == 0 and not key.startswith(LOG) else None
+            return (
+                StoreUnavailable("out of order") if failures[0] % 3 == 0 and not request.key.startswith(LOG) else None
+            )
 
-        leader.store.before = every_third
+        leader.store.always(ANY, ANY, every_third)
         for _ in range(10):
             rig.done(writer, lambda: writer.counters.add("home", "views", 1))
         rig.until(lambda: rig.total("home") == 10, within=120.0)

@@ -49,7 +49,6 @@ def test_what_was_put_together_is_consolidated_only_when_its_oldest_part_is() ->
         assert not each.is_consolidated(put_together)
 
 
-@pytest.mark.req("EC-2")
 def test_sums_of_floats_that_are_too_large_can_still_be_written_down() -> None:
     """Else the batch in which they are is set aside as unreadable, with what others gave."""
     counter = Counter(Kind.FLOAT)
@@ -80,7 +79,6 @@ def _restored(machine: CountersMachine) -> CountersMachine:
     return twin
 
 
-@pytest.mark.req("EC-2")
 async def test_what_is_refused_writes_nothing_and_harms_nobody(tmp_path: Path) -> None:
     """An `op_id` was looked at after a batch was opened for it: that was written empty, or could not be written."""
     place = tmp_path / "bucket"
@@ -96,7 +94,6 @@ async def test_what_is_refused_writes_nothing_and_harms_nobody(tmp_path: Path) -
         assert await counters.get("home", "views", consistent=True) == 1
 
 
-@pytest.mark.req("EC-1")
 async def test_a_leader_that_holds_as_much_as_it_may_does_not_wait_for_its_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

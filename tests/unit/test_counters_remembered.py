@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import tenure
 from tenure.ledger import Stamp
 from tenure.plugins.counters.applying import Applier
@@ -11,7 +9,6 @@ from tenure.plugins.counters.records import Moment, Work
 from tenure.plugins.counters.state import CountersMachine
 
 
-@pytest.mark.req("EC-1")
 async def test_a_record_is_read_once_also_if_a_round_finds_nothing_to_do_for_it() -> None:
     """What is in the record and not yet noted in the log is offered again: that must not cost it its place."""
     machine = CountersMachine()

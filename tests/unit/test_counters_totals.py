@@ -153,7 +153,6 @@ def test_totals_are_put_into_every_write() -> None:
     assert _shaped(tombstone, {"views": 0})["views"] == 7, "a class whose field begins at zero has no other way"
 
 
-@pytest.mark.req("EC-2")
 @pytest.mark.parametrize(
     "data", [{"views": 8}, {"views": None, "stats": {"paid": "2.51"}}, {"views": "x"}, {"high": 1}]
 )

@@ -151,7 +151,6 @@ POISON: dict[str, bytes] = {
 }
 
 
-@pytest.mark.req("EC-2")
 @pytest.mark.parametrize("what", POISON)
 def test_what_nobody_of_ours_writes_is_set_aside(what: str) -> None:
     with pytest.raises(Poison) as poison:

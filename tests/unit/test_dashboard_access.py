@@ -21,12 +21,11 @@ from tenure.errors import ConfigError
 from tenure.testing import SimulatedClock
 from tests.unit.dashboards import HERE, TOKEN, a_store, shown
 
-pytestmark = pytest.mark.req("OP-5")
-
 ACTION = "/api/actions/queue-pause"
 BODY = {"queue": "emails"}
 
 
+@pytest.mark.req("OP-5")
 async def test_without_a_token_it_only_shows() -> None:
     async with shown(a_store()) as page:
         assert (await page.get("/")).status_code == 200
@@ -44,6 +43,7 @@ async def test_without_a_token_it_only_shows() -> None:
         assert response.status_code == 403
 
 
+@pytest.mark.req("OP-5")
 async def test_an_action_needs_session_csrf_token_and_origin() -> None:
     async with shown(a_store(), token=TOKEN) as page:
         assert (await page.post(ACTION, json=BODY, headers={"origin": HERE})).status_code == 401
@@ -73,6 +73,7 @@ async def test_an_action_needs_session_csrf_token_and_origin() -> None:
         assert (await page.post(ACTION, json=BODY, headers=headers)).status_code == 401
 
 
+@pytest.mark.req("OP-5")
 async def test_a_page_of_another_site_cannot_sign_anybody_in() -> None:
     async with shown(a_store(), token=TOKEN) as page:
         response = await page.post("/api/sign-in", json={"token": TOKEN}, headers={"origin": "http://evil.example"})
@@ -80,6 +81,7 @@ async def test_a_page_of_another_site_cannot_sign_anybody_in() -> None:
         assert "set-cookie" not in response.headers
 
 
+@pytest.mark.req("OP-5")
 async def test_scripts_use_the_token_itself() -> None:
     async with shown(a_store(), token=TOKEN) as page:
         response = await page.post(ACTION, json=BODY, headers={"authorization": f"Bearer {TOKEN}"})
@@ -151,6 +153,7 @@ async def test_what_a_browser_may_do_with_an_answer(path: str) -> None:
 
 
 class TestNamesThatPointHere:
+    @pytest.mark.req("OP-5")
     @pytest.mark.parametrize(
         "host",
         ["127.0.0.1", "127.0.0.1:8321", "localhost:1", "[::1]:8321", "127.8.9.1", "LocalHost", "ops.example.org"],
@@ -159,6 +162,7 @@ class TestNamesThatPointHere:
         async with shown(a_store(), allowed_hosts=["Ops.Example.ORG"]) as page:
             assert (await page.get("/api/snapshot", headers={"host": host})).status_code == 200
 
+    @pytest.mark.req("OP-5")
     @pytest.mark.parametrize(
         "host",
         [
@@ -182,6 +186,7 @@ class TestNamesThatPointHere:
                 assert "error" in response.json()
             assert (await page.get("/healthz", headers={"host": host})).json() == {"ok": True}
 
+    @pytest.mark.req("OP-5")
     async def test_where_it_arrived_if_it_listens_everywhere(self) -> None:
         async with shown(
             a_store(), token=TOKEN, read_needs_token=True, bound_host="0.0.0.0", base="http://10.1.2.3:80"
@@ -189,6 +194,7 @@ class TestNamesThatPointHere:
             assert (await page.get("/api/session")).status_code == 200  # the transport says so: it arrived there
             assert (await page.get("/api/session", headers={"host": "evil.example"})).status_code == 421
 
+    @pytest.mark.req("OP-5")
     async def test_two_hosts_or_none(self) -> None:
         async with shown(a_store()) as page:
             request = page.build_request("GET", "/api/session", headers=[("host", "127.0.0.1"), ("host", "127.0.0.1")])
@@ -203,6 +209,7 @@ class TestNamesThatPointHere:
 class TestReachedFromElsewhere:
     PATHS = ("/events", "/api/snapshot", "/api/workers", "/metrics", "/readyz")
 
+    @pytest.mark.req("OP-5")
     async def test_nothing_is_shown_without_the_token(self) -> None:
         async with shown(a_store(), token=TOKEN, read_needs_token=True) as page:
             for path in self.PATHS:
@@ -221,17 +228,20 @@ class TestReachedFromElsewhere:
                 assert (await page.get(path)).status_code in (200, 503), path
             assert "memory:" in (await page.get("/")).text
 
+    @pytest.mark.req("OP-5")
     async def test_or_with_it_in_a_header(self) -> None:
         async with shown(a_store(), token=TOKEN, read_needs_token=True) as page:
             response = await page.get("/api/snapshot", headers={"authorization": f"Bearer {TOKEN}"})
             assert response.status_code == 200
 
+    @pytest.mark.req("OP-5")
     def test_there_has_to_be_one(self) -> None:
         with pytest.raises(ConfigError, match="no token"):
             tenure.dashboard.create_app("memory://", read_needs_token=True)
 
 
 class TestGuessing:
+    @pytest.mark.req("OP-5")
     async def test_is_limited_by_address_and_in_all(self) -> None:
         clock = SimulatedClock()
         async with shown(a_store(), token=TOKEN, clock=clock) as page:
@@ -246,6 +256,7 @@ class TestGuessing:
             clock.advance(61)
             assert (await page.post("/api/sign-in", json={"token": TOKEN})).status_code == 200
 
+    @pytest.mark.req("OP-5")
     async def test_from_many_addresses(self) -> None:
         attempts = access.Attempts(SimulatedClock())
         with pytest.raises(Exception, match="too many"):
@@ -253,6 +264,7 @@ class TestGuessing:
                 attempts.ensure_allowed(f"10.0.{number}.1")
                 attempts.failed(f"10.0.{number}.1")
 
+    @pytest.mark.req("OP-5")
     async def test_by_strangers_does_not_keep_out_those_who_know_it(self) -> None:
         attempts = access.Attempts(SimulatedClock())
         attempts.succeeded("10.1.1.1")
@@ -273,6 +285,7 @@ class TestGuessing:
             attempts.succeeded(f"10.0.{number // 200}.{number % 200}")
         assert len(attempts._known) <= 100
 
+    @pytest.mark.req("OP-5")
     async def test_of_strangers_leaves_a_script_with_the_token_alone(self) -> None:
         async with shown(a_store(), token=TOKEN) as page:
             right = {"authorization": f"Bearer {TOKEN}"}
@@ -282,6 +295,7 @@ class TestGuessing:
                 attempts.failed(f"10.0.{number}.1")
             assert (await page.get("/api/session", headers=right)).status_code == 200
 
+    @pytest.mark.req("OP-5")
     async def test_by_header_too(self) -> None:
         async with shown(a_store(), token=TOKEN, read_needs_token=True) as page:
             seen = {
@@ -312,6 +326,7 @@ async def test_the_token_is_in_no_log_and_no_answer(caplog: pytest.LogCaptureFix
     assert "queue-pause" in told  # who asked for what is told
 
 
+@pytest.mark.req("OP-5")
 async def test_two_dashboards_of_one_host_have_cookies_of_their_own() -> None:
     names = set()
     for base in ("http://127.0.0.1", "http://127.0.0.1:8321", "http://127.0.0.1:8322"):
@@ -322,6 +337,7 @@ async def test_two_dashboards_of_one_host_have_cookies_of_their_own() -> None:
     assert names == {"tenure_session", "tenure_session_8321", "tenure_session_8322"}
 
 
+@pytest.mark.req("OP-5")
 async def test_the_cookie_is_the_sessions_alone() -> None:
     async with shown(a_store(), token=TOKEN) as page:
         response = await page.post("/api/sign-in", json={"token": TOKEN})
@@ -345,6 +361,7 @@ class TestSessions:
         assert sessions.find(first) is None
         assert all(sessions.find(each) is not None for each in others)
 
+    @pytest.mark.req("OP-5")
     def test_they_end_by_themselves(self) -> None:
         clock = SimulatedClock()
         sessions = Sessions(clock, new_id)
@@ -357,6 +374,7 @@ class TestSessions:
         assert sessions.find(used) is None, "however much it is used"
         assert len(sessions) == 0
 
+    @pytest.mark.req("OP-5")
     def test_a_page_that_is_left_open_is_no_use(self) -> None:
         clock = SimulatedClock()
         door = access.Access(TOKEN, read_needs_token=True, bound_host="", allowed_hosts=(), clock=clock, draw_id=new_id)
@@ -369,6 +387,7 @@ class TestSessions:
         assert not stays(), "nobody has used it for eight hours"
 
 
+@pytest.mark.req("OP-5")
 @pytest.mark.parametrize("token", ["", "short", "x" * 15, "x" * 1025, "with a space in it", "ümläut" * 4, "a\n" * 10])
 def test_a_token_that_will_not_do(token: str) -> None:
     with pytest.raises(ConfigError) as refused:

@@ -24,30 +24,16 @@ from tenure.dashboard.work import Budget
 from tenure.election.records import Term, Worker, encode
 from tenure.errors import BodyTooLarge, StoreUnavailable
 from tenure.ledger import InboxName, ledger_store
-from tenure.store import NotModified, Stored, Version
 from tenure.store.readonly import ReadOnly
 from tenure.testing import SimulatedClock
-from tests.unit.dashboards import CountingStore, a_lease, turns
-
-pytestmark = pytest.mark.req("OP-5")
-
-
-class Flaky(CountingStore):
-    is_down = False
-    too_large = "none"
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        if key.startswith(self.too_large):
-            raise BodyTooLarge("it is too large")
-        if self.is_down:
-            raise StoreUnavailable("it does not answer, with a secret at https://user:hunter2@host/?sig=hunter2")
-        return await super().get(key, unless=unless)
+from tests.support.store import ANY, WRITES, ScriptedStore
+from tests.unit.dashboards import a_lease, turns
 
 
 class Scene:
     def __init__(self) -> None:
         self.clock = SimulatedClock()
-        self.store = Flaky(self.clock)
+        self.store = ScriptedStore(clock=self.clock)
         self.own = namespace_store(self.store, "default")
         self.collector = Collector(ReadOnly(self.store), "memory://", "default", interval=1.0, clock=self.clock)
 
@@ -85,36 +71,37 @@ async def test_while_nobody_watches_it_costs_two_requests_a_minute() -> None:
     await scene.lead()
     async with scene.looking():
         await scene.passes(60)
-        scene.store.verbs.clear()
+        scene.store.requests.clear()
         await scene.passes(600, step=5)
-        assert scene.store.verbs["list"] == 0
-        assert 19 <= scene.store.verbs["get"] <= 21
+        assert scene.store.count("list") == 0
+        assert 19 <= scene.store.count("get") <= 21
         assert isinstance(scene.section("lease"), Lease)
         assert scene.section("lease").leader == "ada"
 
 
+@pytest.mark.req("OP-5")
 async def test_while_somebody_watches() -> None:
     scene = Scene()
     await scene.lead()
     async with scene.looking():
         scene.collector.joined()
         await scene.passes(30)
-        scene.store.verbs.clear()
-        scene.store.keys.clear()
+        scene.store.requests.clear()
         await scene.passes(60)
         state = folder_of("default") + STATE
-        assert 58 <= scene.store.keys[state] <= 61, "one look at the lease a second"
-        assert 11 <= scene.store.keys[folder_of("default") + "workers/"] <= 13, "workers every five"
-        assert scene.store.keys[folder_of("default") + TERMS] == 0, "terms when the epoch changes"
-        assert scene.store.verbs["write"] == 0
+        assert 58 <= scene.store.count(ANY, state) <= 61, "one look at the lease a second"
+        assert 11 <= scene.store.count(ANY, folder_of("default") + "workers/") <= 13, "workers every five"
+        assert scene.store.count(ANY, folder_of("default") + TERMS) == 0, "terms when the epoch changes"
+        assert scene.store.count(WRITES) == 0
         scene.collector.left()
         await scene.passes(90)
-        scene.store.verbs.clear()
+        scene.store.requests.clear()
         await scene.passes(60)
-        assert scene.store.verbs["list"] == 0
-        assert scene.store.verbs["get"] <= 3
+        assert scene.store.count("list") == 0
+        assert scene.store.count("get") <= 3
 
 
+@pytest.mark.req("OP-5")
 async def test_whoever_comes_is_not_kept_waiting() -> None:
     scene = Scene()
     async with scene.looking():
@@ -134,7 +121,8 @@ async def test_a_store_that_does_not_answer_is_told_without_its_secrets() -> Non
         scene.collector.touch()
         await turns()
         assert scene.collector.trouble is None
-        scene.store.is_down = True
+        secret = "it does not answer, with a secret at https://user:hunter2@host/?sig=hunter2"
+        down = scene.store.always("get", ANY, StoreUnavailable(secret))
         await scene.passes(5)
         assert scene.collector.trouble is not None
         meta = scene.section("meta")
@@ -144,10 +132,10 @@ async def test_a_store_that_does_not_answer_is_told_without_its_secrets() -> Non
         assert "hunter2" not in str(meta)
         assert "hunter2" not in scene.collector.trouble
         assert "hunter2" not in str(scene.section("changes"))
-        scene.store.verbs.clear()
+        scene.store.requests.clear()
         await scene.passes(300, step=1)
         assert scene.section("meta").problem.since_ms == since
-        scene.store.is_down = False
+        down.stop()
         scene.collector.touch()
         await scene.passes(60)
         assert scene.section("meta").problem is None
@@ -156,6 +144,7 @@ async def test_a_store_that_does_not_answer_is_told_without_its_secrets() -> Non
 
 
 class TestWorkers:
+    @pytest.mark.req("OP-5")
     async def test_pulses_are_sampled(self) -> None:
         scene = Scene()
         await scene.lead()
@@ -165,9 +154,9 @@ class TestWorkers:
         async with scene.looking():
             scene.collector.joined()
             await scene.passes(1)
-            scene.store.keys.clear()
+            scene.store.requests.clear()
             await scene.passes(5)
-            read = [key for key in scene.store.keys if "worker=" in key]
+            read = set(scene.store.made("get list", "*worker=*"))
             assert len(read) == PULSES_PER_LISTING + 1
             usage = scene.section("usage")
             assert isinstance(usage, Usage)
@@ -180,9 +169,10 @@ class TestWorkers:
             assert isinstance(latency, Latency)
             assert latency.leader[-1][1:] == (5.0, 4.0, 20.0, 30.0)
             await scene.passes(25)
-            read = [key for key in scene.store.keys if "worker=" in key]
+            read = set(scene.store.made("get list", "*worker=*"))
             assert len(read) == 101, "each in its turn"
 
+    @pytest.mark.req("OP-5")
     async def test_pages(self) -> None:
         scene = Scene()
         await scene.lead()
@@ -224,6 +214,7 @@ class TestWorkers:
             assert scene.section("workers").total == 50
             assert scene.section("workers").left_out == 30
 
+    @pytest.mark.req("OP-5")
     async def test_an_election_without_members_says_so(self) -> None:
         scene = Scene()
         await scene.lead()
@@ -235,6 +226,7 @@ class TestWorkers:
 
 
 class TestTerms:
+    @pytest.mark.req("OP-5")
     async def test_how_they_ended(self) -> None:
         scene = Scene()
         await scene.lead("ada", 1)
@@ -254,6 +246,7 @@ class TestTerms:
             assert found == [(1, "ada", "lapsed"), (2, "bob", "released"), (4, "eve", None)]
             assert scene.section("lease").since_ms == scene.section("terms").terms[-1].start_ms
 
+    @pytest.mark.req("OP-5")
     async def test_a_leader_that_was_silent_and_soon_replaced_leaves_a_gap(self) -> None:
         """A quick successor takes over before the lease is seen to lapse."""
         scene = Scene()
@@ -277,6 +270,7 @@ class TestTerms:
             handed_over = scene.section("terms").terms[1]
             assert (handed_over.how, handed_over.end_ms) == ("replaced", scene.section("terms").terms[2].start_ms)
 
+    @pytest.mark.req("OP-5")
     async def test_the_newest_are_read_and_once_each(self) -> None:
         scene = Scene()
         for epoch in range(1, 301):
@@ -286,12 +280,12 @@ class TestTerms:
             await scene.passes(2)
             rows = scene.section("terms").terms
             assert [row.epoch for row in rows] == list(range(301 - MAX_TERMS, 301))
-            scene.store.keys.clear()
+            scene.store.requests.clear()
             await scene.lead("bob", 301)
             await scene.passes(3)
-            read = [key for key in scene.store.keys if "terms/0" in key]
+            read = set(scene.store.made("get list", "*terms/0*"))
             assert len(read) == 1
-            assert scene.store.keys[folder_of("default") + TERMS] == 1
+            assert scene.store.count(ANY, folder_of("default") + TERMS) == 1
             assert len(scene.section("terms").terms) == MAX_TERMS
 
     async def test_a_term_that_is_not_on_record_is_not_asked_for_each_second(self) -> None:
@@ -300,7 +294,7 @@ class TestTerms:
         async with scene.looking():
             scene.collector.joined()
             await scene.passes(60)
-            assert scene.store.keys[folder_of("default") + TERMS] <= 14
+            assert scene.store.count(ANY, folder_of("default") + TERMS) <= 14
 
 
 class TestLedgers:
@@ -325,6 +319,7 @@ class TestLedgers:
         assert looks <= LOOKS_AT_ONCE + 10 * LOOKS_PER_SECOND + 1
         assert looks >= LOOKS_AT_ONCE + 9 * LOOKS_PER_SECOND
 
+    @pytest.mark.req("OP-5")
     async def test_many_queues_are_looked_at_in_turn(self) -> None:
         scene = Scene()
         for number in range(300):
@@ -337,10 +332,10 @@ class TestLedgers:
             assert queues.total == 300
             assert all(row.looked_ms is not None for row in queues.rows)
             assert {row.inbox for row in queues.rows} == {1}
-            scene.store.verbs.clear()
+            scene.store.requests.clear()
             await scene.passes(60)
-            assert scene.store.verbs.total() / 60 < 5 * LOOKS_PER_SECOND
-            assert scene.store.verbs["write"] == 0
+            assert scene.store.count() / 60 < 5 * LOOKS_PER_SECOND
+            assert scene.store.count(WRITES) == 0
             oldest = min(row.looked_ms or 0 for row in scene.section("queues").rows)
             assert scene.clock.read().wall_ns // 1_000_000 - oldest < 30_000
 
@@ -371,10 +366,10 @@ class TestLedgers:
         for number in (1, 2, 3):
             await own.put(f"log/{number:020d}", b"x" * 500)
         look = QueueLook(ReadOnly(scene.store), "q", scene.clock)
-        scene.store.verbs.clear()
+        scene.store.requests.clear()
         await look.look(1499)
         assert "too much" in (look.row().problem or "")
-        assert scene.store.verbs["get"] == 0
+        assert scene.store.count("get") == 0
         await own.put(f"snapshots/{2:020d}", b"{")
         await look.look(1499)
         assert "too much" not in (look.row().problem or "")
@@ -383,7 +378,7 @@ class TestLedgers:
         scene = Scene()
         for name in ("a", "b", "c"):
             await ledger_store(scene.store, "s3-queue", name).put(InboxName(0, "u", 1).key, b"")
-        scene.store.too_large = "plugin=s3-queue/name=b/log/"
+        scene.store.always("get", "plugin=s3-queue/name=b/log/*", BodyTooLarge("it is too large"))
         async with scene.looking():
             scene.collector.joined()
             await scene.passes(40)
@@ -393,14 +388,14 @@ class TestLedgers:
             assert scene.section("meta").problem is None
 
     async def test_a_capped_listing(self) -> None:
-        store = CountingStore()
+        store = ScriptedStore()
         for number in range(5):
             await store.put(f"a/{number}", b"")
         assert len([entry async for entry in Capped(store, 3).list("a/")]) == 3
         assert len([entry async for entry in Capped(store, 9).list("a/")]) == 5
-        store.verbs.clear()
+        store.requests.clear()
         assert [entry async for entry in Capped(store, 0).list("a/")] == []
-        assert store.verbs["list"] == 0
+        assert store.count("list") == 0
 
 
 def test_points_are_thinned_where_they_are_old() -> None:

@@ -21,8 +21,6 @@ from tenure.dashboard.bounds import MAX_BODY_BYTES
 from tenure.store import open_store
 from tests.unit.dashboards import HERE, TOKEN, Page, a_store, shown
 
-pytestmark = pytest.mark.req("OP-5")
-
 EVIL = "<script>alert(1)</script>"
 QUERY = ("offset", "limit", "filter", "state", "sort")
 ANSWERS = (200, 206, 304, 307, 400, 401, 403, 404, 405, 409, 413, 416, 421, 422, 429, 503, 504)

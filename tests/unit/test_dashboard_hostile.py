@@ -26,8 +26,6 @@ from tenure.plugins.supervisor.status import folder_of
 from tenure.store import Store, encode_name, open_store
 from tests.unit.dashboards import TOKEN, a_lease, a_store, shown
 
-pytestmark = pytest.mark.req("OP-5")
-
 EVIL = "</script><script>alert(1)</script>"
 LONG = "x" * 1_000_000
 

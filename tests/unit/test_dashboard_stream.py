@@ -23,8 +23,6 @@ from tenure.store.memory import MemoryStore
 from tenure.testing import SimulatedClock
 from tests.unit.dashboards import TOKEN, a_lease, a_store, events_in, shown, turns
 
-pytestmark = pytest.mark.req("OP-5")
-
 
 class Reader:
     """A page: what it was sent, and how fast it reads."""
@@ -93,6 +91,7 @@ class Scene:
         await turns()
 
 
+@pytest.mark.req("OP-5")
 async def test_all_sections_at_first_and_then_what_changed() -> None:
     scene = Scene()
     async with scene.streaming() as reader:
@@ -128,6 +127,7 @@ async def test_the_time_alone_is_no_change() -> None:
         assert data["nowMs"] == scene.clock.read().wall_ns // 1_000_000
 
 
+@pytest.mark.req("OP-5")
 async def test_who_is_slow_gets_the_newest() -> None:
     scene = Scene()
     async with scene.streaming() as reader:
@@ -210,6 +210,7 @@ async def test_who_asks_for_the_headers_alone_does_not_watch() -> None:
         assert page.dashboard.collector.clients == 0
 
 
+@pytest.mark.req("OP-5")
 async def test_a_change_of_leader_is_pushed() -> None:
     scene = Scene()
     own = namespace_store(scene.store, "default")

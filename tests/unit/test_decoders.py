@@ -53,7 +53,6 @@ def test_what_is_sound_is_accepted(decoder: Decoder) -> None:
     assert not refused(decoder, decoder.sample)
 
 
-@pytest.mark.req("EL-20")
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda each: each.name)
 def test_what_is_spoilt_is_refused_by_name(decoder: Decoder) -> None:
     """And some of it is not, so that what comes after the first check is reached as well."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable
 
 import pytest
 from rich.console import Console
@@ -24,10 +23,8 @@ from tenure.doctor import Report as DoctorReport
 from tenure.election.holding import Holding
 from tenure.entropy import new_id
 from tenure.errors import ConfigError, Damaged
-from tenure.store import Outcome as StoreOutcome
-from tenure.store import Version
-from tenure.store.memory import MemoryStore
 from tenure.store.url import parse_url
+from tests.support.store import ANY, Request, ScriptedStore
 
 ADA, BEN, CYD = 11, 12, 13
 S = 1_000_000_000
@@ -157,21 +154,9 @@ def test_a_ledger_of_somebody_else_is_damage() -> None:
             read_ledger(body)
 
 
-class OvertakenStore(MemoryStore):
-    """A write that is on its way while its leader is frozen: somebody else claims the ledger before it lands."""
-
-    overtake: Callable[[], Awaitable[object]] | None = None
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> StoreOutcome:
-        if self.overtake is not None and b"[1," in body:
-            overtake, self.overtake = self.overtake, None
-            await overtake()
-        return await super().replace(key, body, expected)
-
-
 async def test_a_leader_that_is_overtaken_in_the_middle_of_a_write_is_refused_in_the_end() -> None:
     """The write in between may have happened, as far as it knows; then it must ask again, and hear no."""
-    store = OvertakenStore()
+    store = ScriptedStore()
     told: list[Deed] = []
 
     def lead_of(epoch: int) -> Lead:
@@ -188,7 +173,14 @@ async def test_a_leader_that_is_overtaken_in_the_middle_of_a_write_is_refused_in
         )
 
     old, new = lead_of(1), lead_of(2)
-    store.overtake = lambda: new.claim("ledger")
+    overtaken: list[Request] = []
+
+    async def overtake(request: Request) -> None:
+        if b"[1," in request.body and not overtaken:
+            overtaken.append(request)
+            await new.claim("ledger")
+
+    store.always("replace", ANY, overtake)
     part = Part("memory://", "demo", "ada", "ledger", 0, lease_seconds=3.0, work_seconds=0.001)
     working = asyncio.create_task(Worker(lambda: old if not told else None, part, SYSTEM_CLOCK, told.append).run())
     async with asyncio.timeout(30):

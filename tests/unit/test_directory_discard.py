@@ -10,27 +10,12 @@ from random import Random
 
 import pytest
 
-from tenure.clock import Reading
 from tenure.errors import NotFound
 from tenure.store import Applied, Rejected, Stored, Unknown, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place
-
-pytestmark = pytest.mark.req("DB-2")
-
-
-class StoppedClock:
-    """A wall clock that stands still, or goes where it is told: versions must rise all the same."""
-
-    def __init__(self) -> None:
-        self.wall_ns = 1_800_000_000_000_000_000
-
-    def read(self) -> Reading:
-        return Reading(0, 0, 0, self.wall_ns)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
+from tenure.testing import SimulatedClock
 
 
 async def create(store: DirectoryStore, key: str, body: bytes = b"x") -> Version:
@@ -39,8 +24,9 @@ async def create(store: DirectoryStore, key: str, body: bytes = b"x") -> Version
     return outcome.version
 
 
+@pytest.mark.req("DB-2")
 async def test_versions_of_a_key_never_repeat_whatever_the_clock_does(tmp_path: Path) -> None:
-    clock = StoppedClock()
+    clock = SimulatedClock()
     seen: set[str] = set()
     for round_number in range(12):
         store = DirectoryStore(tmp_path, clock=clock)  # what is known has to be on the disk
@@ -56,7 +42,7 @@ async def test_versions_of_a_key_never_repeat_whatever_the_clock_does(tmp_path: 
             assert isinstance(await store.discard("a/k", written[-1]), Applied)
         assert not seen & {version.e_tag for version in written}
         seen |= {version.e_tag for version in written}
-        clock.wall_ns -= 1
+        clock.step_wall(-1e-9)
         await store.aclose()
 
 
@@ -94,6 +80,7 @@ class KilledAfter(Disk):
         super().rename(source, target)
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize("renames", [0, 1, 2])
 def test_killed_between_any_two_steps_the_object_is_there_or_gone(tmp_path: Path, renames: int) -> None:
     store = DirectoryStore(tmp_path, disk=KilledAfter(renames))
@@ -177,6 +164,7 @@ class StallingDisk(Disk):
             threading.Event().wait(0.008)
 
 
+@pytest.mark.req("DB-2")
 @pytest.mark.parametrize("seed", range(3))
 async def test_writers_that_stall_lose_no_write_to_a_discard(seed: int, tmp_path: Path) -> None:
     """Of each version exactly one fate is told: replaced, or discarded; and a version is given once."""
@@ -217,6 +205,7 @@ async def test_writers_that_stall_lose_no_write_to_a_discard(seed: int, tmp_path
     assert sum(disk.stalls for disk in disks) > 0
 
 
+@pytest.mark.req("DB-2")
 async def test_only_the_expected_version(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path)
     version = await create(store, "k")

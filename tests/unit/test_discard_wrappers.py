@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
 
 from tenure.errors import InvalidKey, NoConditionalDelete, NotFound, ReadOnlyStore
-from tenure.store import Applied, Faults, Faulty, Metered, Outcome, Prefixed, Rejected, StoreInfo, Unknown, Version
+from tenure.store import Applied, Faults, Faulty, Metered, Prefixed, Rejected, StoreInfo, Unknown, Version
 from tenure.store.limited import TimeLimited
 from tenure.store.memory import MemoryStore
 from tenure.store.readonly import ReadOnly
+from tests.support.store import ANY, Hold, ScriptedStore
 
 
 async def test_a_prefix_is_added_and_the_request_is_counted() -> None:
@@ -33,12 +33,9 @@ async def test_a_read_only_store_refuses() -> None:
 
 
 async def test_a_limit_makes_it_unknown() -> None:
-    class Slow(MemoryStore):
-        async def discard(self, key: str, expected: Version) -> Outcome:
-            await asyncio.sleep(10)
-            raise AssertionError
-
-    outcome = await TimeLimited(Slow(), 0.01).discard("k", Version("1"))
+    store = ScriptedStore()
+    store.always("discard", ANY, Hold())
+    outcome = await TimeLimited(store, 0.01).discard("k", Version("1"))
     assert isinstance(outcome, Unknown)
     assert "no answer within" in str(outcome.error)
 

@@ -648,3 +648,12 @@ def test_while_one_may_lead_the_other_does_not_stand(
 
 def hold_at(tenure: Tenure, now: Reading) -> object:
     return decide(Knowledge(rules=RULES, uid="ada-1", worker_id="ada", tenure=tenure), now)
+
+
+# Found by mutants
+
+
+def test_nobody_stands_in_the_last_second_before_its_turn() -> None:
+    lapsed = released("cyd")
+    second = knowing(lapsed, turn=Turn(seen(lapsed).mark, 2.0, at(10)))
+    assert decide(second, at(11.75)) == Wait(0.25)

@@ -179,3 +179,12 @@ def test_no_two_hosts_believe_in_one_lease(
         clock.advance(walked)
     assume(holding.remaining(leader.read()) > 0)
     assert follower.read().follower_elapsed(seen) < LAPSE
+
+
+# Found by mutants
+
+
+def test_a_release_is_for_good_also_if_the_wall_clock_is_put_right_after_it() -> None:
+    released = FRESH.sending(at(1, wall_ahead=5), 0.0)
+    assert released.remaining(at(2)) <= 0
+    assert released.leading(at(2)) <= 0

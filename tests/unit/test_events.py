@@ -9,7 +9,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ from tenure.coordinator.events import (
     WorkersUpdated,
 )
 from tenure.errors import ConfigError
+from tests.support.waiting import eventually
 
 LONG = 20.0  # far more than any of this takes; only a failure waits so long
 
@@ -47,12 +48,6 @@ def change(epoch: int) -> LeaderChanged:
 
 def epochs(events: list[Any]) -> list[int]:
     return [event.epoch for event in events if isinstance(event, LeaderChanged)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LONG):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def turns(count: int = 20) -> None:
@@ -91,7 +86,7 @@ async def test_a_handler_gets_the_events_of_its_name_in_order(bus: EventBus) -> 
     bus.emit(change(1))
     bus.emit(WorkersUpdated("default", ("a",)))
     bus.emit(change(2))
-    await until(lambda: len(seen) == 2)
+    await eventually(lambda: len(seen) == 2)
     await turns()
     assert seen == [change(1), change(2)]
 
@@ -101,14 +96,14 @@ async def test_a_star_gets_everything(bus: EventBus) -> None:
     bus.on("*", seen.append)
     bus.emit(change(1))
     bus.emit(Named("plg:ttl:cleanup-started"))
-    await until(lambda: len(seen) == 2)
+    await eventually(lambda: len(seen) == 2)
 
 
 async def test_plugins_make_up_names_of_their_own(bus: EventBus) -> None:
     seen: list[Any] = []
     bus.on("plg:ttl:cleanup-started", seen.append)
     bus.emit(Named("plg:ttl:cleanup-started"))
-    await until(lambda: len(seen) == 1)
+    await eventually(lambda: len(seen) == 1)
 
 
 @pytest.mark.parametrize("name", ["leader:change", "", "leader", "LEADER:CHANGED"])
@@ -124,7 +119,7 @@ async def test_more_names_can_be_made_known() -> None:
     seen: list[Any] = []
     bus.on("coord:other", seen.append)
     bus.emit(Named("coord:other"))
-    await until(lambda: len(seen) == 1)
+    await eventually(lambda: len(seen) == 1)
 
 
 async def test_what_cannot_be_called_is_refused(bus: EventBus) -> None:
@@ -154,7 +149,7 @@ async def test_a_handler_that_raises_is_logged_and_breaks_nothing_else(
     with caplog.at_level(logging.ERROR, "tenure.coordinator"):
         bus.emit(change(1))
         bus.emit(change(2))
-        await until(lambda: len(seen) == 2 and len(calls) == 4 and len(caplog.records) == 4)
+        await eventually(lambda: len(seen) == 2 and len(calls) == 4 and len(caplog.records) == 4)
     assert all(record.name == "tenure.coordinator" and record.exc_info for record in caplog.records)
     assert "broken" in caplog.text
     assert "leader:changed" in caplog.text
@@ -174,7 +169,7 @@ async def test_something_cancelled_inside_a_handler_does_not_end_it(
     bus.on("leader:changed", waits_in_vain)
     bus.emit(change(1))
     bus.emit(change(2))
-    await until(lambda: len(calls) == 2)
+    await eventually(lambda: len(calls) == 2)
     assert "waits_in_vain" in caplog.text
 
 
@@ -183,7 +178,7 @@ async def test_emit_never_runs_a_handler_itself(bus: EventBus) -> None:
     bus.on("leader:changed", seen.append)
     bus.emit(change(1))
     assert seen == []
-    await until(lambda: seen == [change(1)])
+    await eventually(lambda: seen == [change(1)])
 
 
 async def test_an_async_handler_is_awaited_before_its_next_event(bus: EventBus) -> None:
@@ -197,7 +192,7 @@ async def test_an_async_handler_is_awaited_before_its_next_event(bus: EventBus) 
     bus.on("leader:changed", slow)
     bus.emit(change(1))
     bus.emit(change(2))
-    await until(lambda: len(log) == 4)
+    await eventually(lambda: len(log) == 4)
     assert log == ["begin 1", "end 1", "begin 2", "end 2"]
 
 
@@ -212,7 +207,7 @@ async def test_a_slow_handler_delays_nobody_else(bus: EventBus) -> None:
     bus.on("leader:changed", seen.append)
     bus.emit(change(1))
     bus.emit(change(2))
-    await until(lambda: len(seen) == 2)
+    await eventually(lambda: len(seen) == 2)
     gate.set()
 
 
@@ -238,7 +233,7 @@ async def test_anything_that_returns_an_awaitable_is_awaited(bus: EventBus) -> N
     for handler in (recorder, functools.partial(note, seen), lambda_like):
         bus.on("leader:changed", handler)
     bus.emit(change(1))
-    await until(lambda: len(seen) == 2 and len(recorder.seen) == 1)
+    await eventually(lambda: len(seen) == 2 and len(recorder.seen) == 1)
 
 
 async def test_events_from_another_thread_run_on_the_loop_of_the_handler(bus: EventBus) -> None:
@@ -250,7 +245,7 @@ async def test_events_from_another_thread_run_on_the_loop_of_the_handler(bus: Ev
             bus.emit(change(epoch))
 
     await asyncio.to_thread(emit_many)
-    await until(lambda: len(threads) == 50)
+    await eventually(lambda: len(threads) == 50)
     assert set(threads) == {threading.get_ident()}
 
 
@@ -265,7 +260,7 @@ async def test_many_threads_at_once_lose_nothing_within_the_bound() -> None:
             bus.emit(change(epoch))
 
     await asyncio.gather(*(asyncio.to_thread(emit_many, 1000 * number) for number in range(4)))
-    await until(lambda: len(seen) == 400)
+    await eventually(lambda: len(seen) == 400)
     bus.close()
     streamed = [event async for event in stream]
     for events in (seen, streamed):
@@ -282,7 +277,7 @@ async def test_a_handler_runs_in_the_context_of_its_registration(bus: EventBus) 
     bus.on("leader:changed", lambda _: seen.append(tenant.get()))
     tenant.set("emitting")
     bus.emit(change(1))
-    await until(lambda: bool(seen))
+    await eventually(lambda: bool(seen))
     assert seen == ["registering"]
 
 
@@ -341,7 +336,7 @@ async def test_off_ends_it_also_for_what_is_pending(bus: EventBus) -> None:
     assert not bus.off("leader:changed", seen.append)
     bus.emit(change(2))
     bus.emit(WorkersUpdated("default", ()))
-    await until(lambda: bool(seen))
+    await eventually(lambda: bool(seen))
     await turns()
     assert seen == [WorkersUpdated("default", ())]
 
@@ -352,7 +347,7 @@ async def test_a_subscription_can_be_cancelled_and_used_in_a_with_block(bus: Eve
     subscription.cancel()
     with bus.on("leader:changed", seen.append):
         bus.emit(change(1))
-        await until(lambda: bool(seen))
+        await eventually(lambda: bool(seen))
     bus.emit(change(2))
     await turns()
     assert seen == [change(1)]
@@ -392,7 +387,7 @@ async def test_a_slow_handler_loses_the_oldest_and_it_is_said(caplog: pytest.Log
             await turns()
         assert reports, "a handler that hangs is reported while it hangs"
         gate.set()
-        await until(lambda: len(seen) == 4)
+        await eventually(lambda: len(seen) == 4)
         await turns()
     assert epochs(seen) == [0, 8, 9, 10]
     assert sum(report.count for report in reports) == 7
@@ -441,7 +436,7 @@ async def test_a_loop_that_was_closed_drops_its_handlers_silently(
         bus.emit(change(epoch))
         if epoch % 100 == 0:
             await turns(300)
-    await until(lambda: len(seen) == 1000)
+    await eventually(lambda: len(seen) == 1000)
     assert caplog.records == []
     assert len(bus._listeners) == 1
 
@@ -476,7 +471,7 @@ async def test_emit_never_raises(bus: EventBus, caplog: pytest.LogCaptureFixture
     bus.on("leader:changed", seen.append)
     bus.emit(object())  # type: ignore[arg-type]
     bus.emit(change(1))
-    await until(lambda: bool(seen))
+    await eventually(lambda: bool(seen))
     assert "did not reach" in caplog.text
 
 
@@ -602,7 +597,7 @@ async def test_a_waiting_reader_is_kept_alive(bus: EventBus) -> None:
     await turns()
     gc.collect()
     bus.emit(change(1))
-    await until(lambda: bool(seen))
+    await eventually(lambda: bool(seen))
 
 
 async def test_a_cancelled_reader_loses_nothing(bus: EventBus) -> None:

@@ -23,9 +23,10 @@ from tenure.coordinator.fenced import (
 from tenure.coordinator.lead import Lead
 from tenure.election.holding import Holding
 from tenure.errors import ConfigError, Fenced, LeadershipLost, NotFenced, StoreUnavailable, WriteUnknown
-from tenure.store import NotModified, Outcome, Rejected, Store, Stored, Unknown, Version, open_store
+from tenure.store import Store, Stored, open_store
 from tenure.store.memory import MemoryStore
 from tenure.testing import SimulatedClock
+from tests.support.store import ANY, CONDITIONAL, Act, After, Request, ScriptedStore
 from tests.unit.leases import numbered
 
 BODIES = [b"value", b"", b"\n", b"two\nlines\n", b"\n\n{}", bytes(range(256)), b'{"tenure":"fenced"}\nx']
@@ -145,42 +146,25 @@ async def test_a_stale_leader_that_had_read_already_is_fenced_by_the_swap(
     """The claim comes between its reading and its writing: only the moved version can stop it."""
     await writer(store, 1).put("k", b"value")
 
-    class ClaimedMeanwhile:
-        def __init__(self) -> None:
-            self.claimed = False
+    async def claim(request: Request) -> None:
+        assert await writer(store, 2).claim("k") == b"value"
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
-        async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-            answer = await store.get(key, unless=unless)
-            if not self.claimed:
-                self.claimed = True
-                assert await writer(store, 2).claim("k") == b"value"
-            return answer
-
+    overtaken = ScriptedStore(inner=store)
+    overtaken.on("get", "k", After(claim))
     with pytest.raises(Fenced) as raised:
-        await act(writer(ClaimedMeanwhile(), 1))  # type: ignore[arg-type]
+        await act(writer(overtaken, 1))
     assert raised.value.maybe_written  # a copy was sent; what came of it is not known for certain
     assert await read(store, "k") == FencedValue(b"value", 2, "default")
 
 
 @pytest.mark.req("EF-8")
 async def test_a_stale_create_is_fenced_by_the_claim_of_an_absent_key(store: Store) -> None:
-    class ClaimedMeanwhile:
-        claimed = False
+    async def claim(request: Request) -> None:
+        await writer(store, 2).claim("k")
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
-        async def create(self, key: str, body: bytes) -> Outcome:
-            if not self.claimed:
-                self.claimed = True
-                await writer(store, 2).claim("k")
-            return await store.create(key, body)
-
+    overtaken = ScriptedStore(claim, inner=store)
     with pytest.raises(Fenced):
-        await writer(ClaimedMeanwhile(), 1).put("k", b"late")  # type: ignore[arg-type]
+        await writer(overtaken, 1).put("k", b"late")
     assert await read(store, "k") == FencedValue(None, 2, "default")
 
 
@@ -248,12 +232,10 @@ async def test_nothing_is_sent_by_whoever_knows_that_it_does_not_lead(
     def lost() -> None:
         raise LeadershipLost("over")
 
-    class Silent(MemoryStore):
-        async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-            raise AssertionError("a request was made")
-
+    store = ScriptedStore()
     with pytest.raises(LeadershipLost):
-        await act(writer(Silent(), 1, leading=lost))
+        await act(writer(store, 1, leading=lost))
+    assert store.log == []
 
 
 async def test_leadership_that_ended_while_reading_sends_nothing() -> None:
@@ -302,94 +284,69 @@ async def test_through_a_leadership() -> None:
 # Stores that do not say
 
 
-class Fated(MemoryStore):
-    """Each conditional write meets the next fate: `ok`, `lost`, `kept`, `twice`, or `beaten` by another write."""
+def beating(store: ScriptedStore) -> Act:
+    """Another write comes before ours."""
 
-    def __init__(self, *fates: str) -> None:
-        super().__init__()
-        self.fates = list(fates)
-        self.unreadable_from: int | None = None
-        self.reads = 0
-        self.writes = 0
+    async def beaten(request: Request) -> str:
+        header = Header(namespace="default", epoch=1, write_id=f"other-{store.count(CONDITIONAL)}")
+        await store.inner.put(request.key, join(header, b"other"))
+        return "rejected"
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        self.reads += 1
-        if self.unreadable_from is not None and self.reads >= self.unreadable_from:
-            raise StoreUnavailable("unreadable")
-        return await super().get(key, unless=unless)
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        return await self._fated(key, lambda: MemoryStore.create(self, key, body))
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        return await self._fated(key, lambda: MemoryStore.replace(self, key, body, expected))
-
-    async def _fated(self, key: str, send: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        self.writes += 1
-        fate = self.fates.pop(0) if self.fates else "ok"
-        if fate == "ok":
-            return await send()
-        if fate == "twice":
-            await send()
-            return await send()
-        if fate == "beaten":
-            header = Header(namespace="default", epoch=1, write_id=f"other-{self.writes}")
-            await MemoryStore.put(self, key, join(header, b"other"))
-            return Rejected()
-        if fate == "kept":
-            await send()
-        return Unknown(StoreUnavailable(fate))
+    return beaten
 
 
 @pytest.mark.parametrize("fate", ["kept", "twice", "lost"])
 async def test_a_write_whose_answer_was_lost_is_settled(fate: str) -> None:
-    store = Fated(fate)
+    store = ScriptedStore(fate)
     await writer(store, 1).put("k", b"value")
     assert await read(store, "k") == FencedValue(b"value", 1, "default")
 
 
 @pytest.mark.parametrize("fate", ["kept", "lost"])
 async def test_a_write_that_cannot_be_settled_says_that_it_may_have_happened(fate: str) -> None:
-    store = Fated(fate)
-    store.unreadable_from = 2
+    store = ScriptedStore(fate)
+    store.always("get", ANY, "lost", nth=2)
     with pytest.raises(WriteUnknown, match="may have happened"):
         await writer(store, 1).put("k", b"value")
 
 
 async def test_a_write_that_never_gets_an_answer_ends() -> None:
-    store = Fated(*["lost"] * 100)
+    store = ScriptedStore(*["lost"] * 100)
     with pytest.raises(WriteUnknown):
         await writer(store, 1).put("k", b"value")
-    assert store.writes <= 4
+    assert store.count(CONDITIONAL) <= 4
 
 
 async def test_a_store_that_cannot_be_read_is_a_failed_request() -> None:
-    store = Fated()
-    store.unreadable_from = 1
+    store = ScriptedStore()
+    store.always("get", ANY, "lost")
     with pytest.raises(StoreUnavailable) as raised:
         await writer(store, 1).put("k", b"value")
     assert not isinstance(raised.value, WriteUnknown)  # nothing was sent
-    assert store.writes == 0
+    assert store.count(CONDITIONAL) == 0
 
 
 async def test_a_write_that_was_beaten_is_made_again() -> None:
-    store = Fated("beaten", "beaten")
+    store = ScriptedStore()
+    store.on(CONDITIONAL, ANY, *[beating(store)] * 2)
     await writer(store, 1).put("k", b"value")
     assert await read(store, "k") == FencedValue(b"value", 1, "default")
 
 
 async def test_a_claim_that_was_beaten_claims_what_is_there_now() -> None:
-    store = Fated("ok", "beaten")
+    store = ScriptedStore()
+    store.on(CONDITIONAL, ANY, "ok", beating(store))
     await writer(store, 1).put("k", b"before")
     assert await writer(store, 2).claim("k") == b"other"
     assert await read(store, "k") == FencedValue(b"other", 2, "default")
 
 
 async def test_a_write_that_is_always_beaten_ends() -> None:
-    store = Fated(*["beaten"] * 1000)
+    store = ScriptedStore()
+    store.always(CONDITIONAL, ANY, beating(store))
     with pytest.raises(WriteUnknown):
         await writer(store, 1).put("k", b"value")
-    assert store.writes < 100
+    assert store.count(CONDITIONAL) < 100
 
 
 # The envelope

@@ -14,6 +14,7 @@ from tenure.plugins.supervisor.static import StaticPost
 from tenure.plugins.supervisor.status import folder_of
 from tenure.store.memory import MemoryStore
 from tenure.testing import SimulatedClock
+from tests.support.lease import ScriptedLease
 from tests.unit.queue_rig import FOLDER, Rig
 
 
@@ -34,12 +35,6 @@ def test_old_files_of_others_among_the_results_stay() -> None:
 
 
 async def test_files_of_others_among_the_segments_stay() -> None:
-    class Second:
-        epoch = 2
-
-        def ensure(self, seconds: float = 0.0) -> None:
-            pass
-
     store = MemoryStore()
     others = {
         f"seg/{name}" for name in ("1", "1-", "1-notes.txt", "01-01-24", "1-of-a-series-1-to-2", "1-x-1/a", "-1-x-1")
@@ -47,7 +42,7 @@ async def test_files_of_others_among_the_segments_stay() -> None:
     for key in (*others, "seg/1-0123456789ab-1", "seg/1-0123456789ab-2", "seg/2-0123456789ab-1"):
         await store.put(key, b"")
     leading = object.__new__(Leading)
-    leading._store, leading._lead = store, Second()  # type: ignore[assignment]
+    leading._store, leading._lead = store, ScriptedLease(2)  # type: ignore[assignment]
     await leading._clear_segments(frozenset({"1-0123456789ab-2"}))
     left = {row.key async for row in store.list("seg/")}
     assert left == others | {"seg/1-0123456789ab-2", "seg/2-0123456789ab-1"}

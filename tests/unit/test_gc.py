@@ -10,43 +10,29 @@ from tenure.database.gc import collect
 from tenure.database.ids import key_of
 from tenure.database.resource import Resource
 from tenure.database.storage import PluginStorage
-from tenure.errors import AccessDenied, BodyTooLarge, StoreUnavailable
-from tenure.store import NotModified, Outcome, Stored, StoreInfo, Unknown, Version
-from tenure.store.memory import MemoryStore
+from tenure.errors import AccessDenied, BodyTooLarge
+from tenure.store import Store, Stored, StoreInfo
 from tenure.store.readonly import ReadOnly
 from tenure.testing import SimulatedClock
-
-pytestmark = pytest.mark.req("DB-2")
-
-
-class Bucket(MemoryStore):
-    """Without a conditional delete."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.info = StoreInfo(provider="memory", url="memory://bucket")
+from tests.support.store import ANY, Request, ScriptedStore
 
 
-class Aged(Bucket):
-    """Its clock, which is not this host's, can be moved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._clock = self.clock = SimulatedClock()
+def aged() -> tuple[ScriptedStore, SimulatedClock]:
+    """A store whose clock, which is not this host's, can be moved."""
+    clock = SimulatedClock()
+    return ScriptedStore(clock=clock, conditional_delete=False), clock
 
 
-class Forgetful(MemoryStore):
-    """Its resources cannot remove their tombstones; `gc` can."""
-
-    forgets = True
-
-    async def discard(self, key: str, expected: Version) -> Outcome:
-        if self.forgets:
-            raise StoreUnavailable("no answer")
-        return await super().discard(key, expected)
+async def forgetful() -> tuple[ScriptedStore, Resource[dict[str, Any]]]:
+    """Resources could not remove their tombstones in it; `gc` can."""
+    store = ScriptedStore()
+    refusing = store.always("discard", ANY, "lost")
+    notes = await fill(store)
+    refusing.stop()
+    return store, notes
 
 
-async def fill(store: MemoryStore) -> Resource[dict[str, Any]]:
+async def fill(store: Store) -> Resource[dict[str, Any]]:
     """Five records living, four deleted, and one deleted of which a plugin keeps something."""
     notes: Resource[dict[str, Any]] = Resource(store, "notes")
     for number in range(10):
@@ -59,12 +45,14 @@ async def fill(store: MemoryStore) -> Resource[dict[str, Any]]:
     return notes
 
 
-@pytest.mark.parametrize("make", [Bucket, Forgetful])
-async def test_tombstones_go_and_records_stay(make: type[MemoryStore]) -> None:
-    store = make()
-    notes = await fill(store)
-    if isinstance(store, Forgetful):
-        store.forgets = False
+@pytest.mark.req("DB-2")
+@pytest.mark.parametrize("conditional", [False, True])
+async def test_tombstones_go_and_records_stay(conditional: bool) -> None:
+    if conditional:
+        store, notes = await forgetful()
+    else:
+        store = ScriptedStore(conditional_delete=False)
+        notes = await fill(store)
     before = [entry.key async for entry in store.list()]
     looked = await collect(ReadOnly(store), dry_run=True)
     assert (looked.records, looked.tombstones, looked.removed, looked.kept) == (5, 5, 4, 1)
@@ -73,7 +61,7 @@ async def test_tombstones_go_and_records_stay(make: type[MemoryStore]) -> None:
     result = await collect(store, progress=lambda step, count: seen.append((step, count)))
     assert (result.records, result.tombstones, result.removed, result.kept) == (5, 5, 4, 1)
     assert result.ok
-    assert result.conditional == isinstance(store, Forgetful)
+    assert result.conditional == conditional
     assert ("records", 10) in seen
     assert [record.id async for record in notes.records()] == ["0", "1", "2", "3", "4"]
     left = [entry.key async for entry in store.list()]
@@ -84,26 +72,22 @@ async def test_tombstones_go_and_records_stay(make: type[MemoryStore]) -> None:
     assert (again.tombstones, again.removed) == (0, 0)
 
 
+@pytest.mark.req("DB-2")
 async def test_a_record_written_again_meanwhile_is_spared_where_that_can_be_told() -> None:
-    class Meanwhile(Forgetful):
-        notes: Resource[dict[str, Any]] | None = None
+    store, notes = await forgetful()
 
-        async def discard(self, key: str, expected: Version) -> Outcome:
-            if self.notes is not None:
-                notes, self.notes = self.notes, None
-                await notes.insert({"again": True}, id="5")
-            return await super().discard(key, expected)
+    async def write_again(request: Request) -> None:
+        await notes.insert({"again": True}, id="5")
 
-    store = Meanwhile()
-    notes = await fill(store)
-    store.forgets, store.notes = False, notes
+    store.on("discard", ANY, write_again)
     result = await collect(store)
     assert (result.removed, result.kept) == (3, 2)
     assert (await notes.get("5")).data == {"again": True}
 
 
+@pytest.mark.req("DB-2")
 async def test_what_only_looks_like_a_tombstone_is_named_and_left() -> None:
-    store = Bucket()
+    store = ScriptedStore(conditional_delete=False)
     await store.put(key_of("notes", "a"), b"x" * 511)
     result = await collect(store)
     assert result.damaged == (key_of("notes", "a"),)
@@ -112,11 +96,8 @@ async def test_what_only_looks_like_a_tombstone_is_named_and_left() -> None:
 
 
 async def test_a_store_that_fails_is_told_of() -> None:
-    class Fails(Bucket):
-        async def delete(self, *keys: str) -> None:
-            raise StoreUnavailable("no answer")
-
-    store = Fails()
+    store = ScriptedStore(conditional_delete=False)
+    store.always("delete", ANY, "lost")
     await fill(store)
     result = await collect(store)
     assert (result.removed, result.failed) == (0, 4)
@@ -124,26 +105,16 @@ async def test_a_store_that_fails_is_told_of() -> None:
 
 
 async def test_what_could_not_be_removed_by_its_version_is_told_of() -> None:
-    class Refuses(Forgetful):
-        async def discard(self, key: str, expected: Version) -> Outcome:
-            return Unknown(AccessDenied("no")) if not self.forgets else await super().discard(key, expected)
-
-    store = Refuses()
-    await fill(store)
-    store.forgets = False
+    store, _ = await forgetful()
+    store.always("discard", ANY, AccessDenied("no"))
     result = await collect(store)
     assert (result.removed, result.kept, result.failed) == (0, 1, 4)
     assert not result.ok
 
 
 async def test_an_object_too_large_to_be_read_is_named_and_stops_nothing() -> None:
-    class Large(Bucket):
-        async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-            if key == key_of("large", "a"):
-                raise BodyTooLarge("too large")
-            return await super().get(key, unless=unless)
-
-    store = Large()
+    store = ScriptedStore(conditional_delete=False)
+    store.always("get", key_of("large", "a"), BodyTooLarge("too large"))
     await store.put(key_of("large", "a"), b"x" * 511)
     await fill(store)
     result = await collect(store)
@@ -152,12 +123,12 @@ async def test_an_object_too_large_to_be_read_is_named_and_stops_nothing() -> No
 
 
 async def test_old_scratch_objects_go_by_the_stores_clock() -> None:
-    store = Aged()
+    store, clock = aged()
     for folder in ("tenure-probe", "tenure-race", "tenure-doctor", "tenure-time"):
         await store.put(f"{folder}/x", b"x")
-    store.clock.advance(23 * 3600)
+    clock.advance(23 * 3600)
     assert (await collect(store)).scratch_removed == 0
-    store.clock.advance(2 * 3600)
+    clock.advance(2 * 3600)
     await store.put("tenure-time/new", b"x")
     assert (await collect(store)).scratch_removed == 4
     assert [entry.key async for entry in store.list()] == ["tenure-time/new"]
@@ -166,10 +137,10 @@ async def test_old_scratch_objects_go_by_the_stores_clock() -> None:
 @pytest.mark.req("DB-3")
 @pytest.mark.parametrize("conditional", [True, False])
 async def test_leftovers_of_storages_go_after_a_day(conditional: bool) -> None:
-    store = Aged()
+    store, clock = aged()
     store.info = StoreInfo(provider="memory", url="memory://", conditional_delete=conditional)
-    storage = PluginStorage(store, "s3-queue", "orders, late", clock=store.clock)
-    other = PluginStorage(store, "p", "n", clock=store.clock)
+    storage = PluginStorage(store, "s3-queue", "orders, late", clock=clock)
+    other = PluginStorage(store, "p", "n", clock=clock)
     await storage.set_many({"stays": 1, "deleted/a": 1, "later": 1})
     await storage.delete("deleted/a")
     await storage.set("expired", 1, ttl=60)
@@ -185,15 +156,15 @@ async def test_leftovers_of_storages_go_after_a_day(conditional: bool) -> None:
     for key in spared:
         await store.put(key, b"x")
     await store.put("plugin=p/name=n/storage/newer", b'{"tenure":"storage","schemaVersion":9}')
-    store.clock.advance(86_400)
-    assert (await collect(store, clock=store.clock)).storage_leftovers == 0
+    clock.advance(86_400)
+    assert (await collect(store, clock=clock)).storage_leftovers == 0
     await storage.delete("later")
-    store.clock.advance(120)
+    clock.advance(120)
     before = [entry.key async for entry in store.list()]
-    looked = await collect(ReadOnly(store), dry_run=True, clock=store.clock)
+    looked = await collect(ReadOnly(store), dry_run=True, clock=clock)
     assert (looked.storage_leftovers, looked.storage_removed) == (3, 3)
     assert [entry.key async for entry in store.list()] == before
-    result = await collect(store, clock=store.clock)
+    result = await collect(store, clock=clock)
     assert (result.storage_leftovers, result.storage_removed, result.tombstones, result.removed) == (3, 3, 0, 0)
     assert result.ok
     left = {entry.key async for entry in store.list()}
@@ -202,7 +173,7 @@ async def test_leftovers_of_storages_go_after_a_day(conditional: bool) -> None:
     assert [entry.key for entry in (await storage.list()).entries] == ["stays"]
     assert await other.get("lives") == 1
     await store.put("plugin=p/name=n/storage/damaged", b"x")
-    store.clock.advance(2 * 86_400)
-    result = await collect(store, clock=store.clock)
+    clock.advance(2 * 86_400)
+    result = await collect(store, clock=clock)
     assert result.damaged == ("plugin=p/name=n/storage/damaged",)
     assert not result.ok

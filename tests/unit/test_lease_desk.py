@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -28,91 +29,22 @@ from tenure.election.decide import Knowledge, LookUpHistory, Stand, Survey, Turn
 from tenure.election.records import Damage, Handoff, State, Term, TooNew, decode, decode_state, encode
 from tenure.election.sight import Absent
 from tenure.errors import StoreUnavailable
-from tenure.store import Applied, Entry, Faults, Faulty, NotModified, Outcome, Stored, Unknown, Version
-from tenure.store.memory import MemoryStore
+from tenure.store import Faults, Faulty, Outcome, Stored
 from tenure.testing import SimulatedClock
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, CONDITIONAL, After, Request, ScriptedStore
 from tests.unit.leases import DAMAGE_LAPSE, LAPSE, RULES, held, numbered, released
 
 Send = Callable[[], Awaitable[Outcome]]
 TOO_NEW = b'{"schemaVersion":2,"leader":{"name":"ada"}}'
 
 
-class Ticking(SimulatedClock):
-    """Whoever sleeps on it makes the time pass."""
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(max(0.0, seconds))
-
-
-class Scripted(MemoryStore):
-    """Each conditional write to a key meets the next fate that `fates` has for it.
-
-    `lost` never arrives, `kept` happens without an answer, `late` happens at `land()`, `twice` is repeated on the way,
-    `lied` is answered with success and never arrives. A function is called before the write arrives, which then goes
-    well.
-    """
-
-    def __init__(self, clock: SimulatedClock) -> None:
-        super().__init__(clock=clock)
-        self.fates: dict[str, list[Any]] = {}
-        self.unreadable: dict[str, int] = {}
-        """By key or prefix: so many reads or listings get no answer."""
-        self.requests: list[str] = []
-        self._late: list[Send] = []
-
-    async def land(self) -> None:
-        while self._late:
-            await self._late.pop(0)()
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        self.requests.append(f"get {key}")
-        self._maybe_fail(key)
-        return await super().get(key, unless=unless)
-
-    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        self.requests.append(f"list {prefix}")
-        self._maybe_fail(prefix)
-        async for entry in super().list(prefix, after=after):
-            yield entry
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        return await self._fated("create", key, lambda: MemoryStore.create(self, key, body))
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        return await self._fated("replace", key, lambda: MemoryStore.replace(self, key, body, expected))
-
-    async def _fated(self, verb: str, key: str, send: Send) -> Outcome:
-        self.requests.append(f"{verb} {key}")
-        fates = self.fates.get(key, [])
-        fate = fates.pop(0) if fates else "ok"
-        if callable(fate):
-            await fate()
-            return await send()
-        if fate == "ok":
-            return await send()
-        if fate == "twice":
-            await send()
-            return await send()
-        if fate == "lied":
-            return Applied(Version("no such version"))
-        if fate == "kept":
-            await send()
-        elif fate == "late":
-            self._late.append(send)
-        return Unknown(StoreUnavailable(fate))
-
-    def _maybe_fail(self, key: str) -> None:
-        if self.unreadable.get(key, 0):
-            self.unreadable[key] -= 1
-            raise StoreUnavailable(f"{key} is unreadable")
-
-
 class Scene:
     """A bucket, a clock, and desks at it."""
 
     def __init__(self) -> None:
-        self.clock = Ticking()
-        self.store = Scripted(self.clock)
+        self.clock = ScriptedClock()
+        self.store = ScriptedStore(clock=self.clock)
 
     def desk(self, name: str = "ben", store: Any = None) -> LeaseDesk:
         who = Identity(name, f"{name}-1")
@@ -141,21 +73,21 @@ class Scene:
         return grant
 
     async def state(self) -> State:
-        stored = await MemoryStore.get(self.store, STATE)
+        stored = await self.store.inner.get(STATE)
         assert isinstance(stored, Stored)
         state = decode_state(stored.body)
         assert isinstance(state, State)
         return state
 
     async def term(self, epoch: int) -> Term:
-        stored = await MemoryStore.get(self.store, term_key(epoch))
+        stored = await self.store.inner.get(term_key(epoch))
         assert isinstance(stored, Stored)
         term = decode(stored.body, Term)
         assert isinstance(term, Term)
         return term
 
     async def keys(self, prefix: str = "") -> list[str]:
-        return [entry.key async for entry in MemoryStore.list(self.store, prefix)]
+        return await self.store.keys(prefix)
 
     async def record_term(self, epoch: int, **changes: Any) -> None:
         fields: dict[str, Any] = {"leader_id": "ada", "uid": "ada-1", "grant_id": f"g{epoch}"}
@@ -188,13 +120,11 @@ async def test_the_clock_is_read_after_the_answer(scene: Scene) -> None:
     """E-2: the lease may have been written a moment before the answer came."""
     await scene.put_lease(held())
 
-    class Slow(MemoryStore):
-        async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-            answer = await MemoryStore.get(scene.store, key, unless=unless)
-            scene.clock.advance(3)
-            return answer
+    async def answers_late(request: Request) -> None:
+        scene.clock.advance(3)
 
-    sight = await scene.desk(store=Slow()).read()
+    scene.store.on("get", STATE, After(answers_late))
+    sight = await scene.desk().read()
     assert sight.since == sight.last == scene.clock.read()
 
 
@@ -213,7 +143,7 @@ async def test_a_failed_look_leaves_the_watch_as_it_was(scene: Scene) -> None:
     await scene.put_lease(held())
     desk = scene.desk()
     before = await desk.read()
-    scene.store.unreadable[STATE] = 1
+    scene.store.on("get list", STATE, "lost")
     with pytest.raises(StoreUnavailable):
         await desk.read()
     assert desk.sight is before
@@ -296,10 +226,10 @@ async def test_the_sending_is_timed_before_it(scene: Scene) -> None:
     desk = scene.desk()
     began = scene.clock.read()
 
-    async def slow() -> None:
+    async def slow(request: Request) -> None:
         scene.clock.advance(4)
 
-    scene.store.fates[STATE] = [slow]
+    scene.store.on(CONDITIONAL, STATE, slow)
     grant = await scene.stand(desk)
     assert grant is not None
     assert grant.sent == began
@@ -330,7 +260,7 @@ async def test_the_swap_is_on_the_version_in_sight(scene: Scene) -> None:
 
 @pytest.mark.parametrize("fate", ["kept", "twice"])
 async def test_a_grant_whose_answer_was_lost_is_recognised(scene: Scene, fate: str) -> None:
-    scene.store.fates[STATE] = [fate]
+    scene.store.on(CONDITIONAL, STATE, fate)
     sent = scene.clock.read()
     grant = await scene.stand(scene.desk())
     assert grant is not None
@@ -339,7 +269,7 @@ async def test_a_grant_whose_answer_was_lost_is_recognised(scene: Scene, fate: s
 
 
 async def test_a_grant_that_never_arrived_is_none(scene: Scene) -> None:
-    scene.store.fates[STATE] = ["lost"]
+    scene.store.on(CONDITIONAL, STATE, "lost")
     desk = scene.desk()
     assert await scene.stand(desk) is None
     assert desk.mine is None
@@ -348,8 +278,8 @@ async def test_a_grant_that_never_arrived_is_none(scene: Scene) -> None:
 async def test_a_grant_that_cannot_be_looked_for_is_a_failed_request(scene: Scene) -> None:
     desk = scene.desk()
     await scene.look(desk)
-    scene.store.fates[STATE] = ["kept"]
-    scene.store.unreadable[STATE] = 1
+    scene.store.on(CONDITIONAL, STATE, "kept")
+    scene.store.on("get list", STATE, "lost")
     with pytest.raises(StoreUnavailable):
         await desk.stand(Stand(1, None))
     assert desk.mine is None
@@ -358,7 +288,7 @@ async def test_a_grant_that_cannot_be_looked_for_is_a_failed_request(scene: Scen
 async def test_a_grant_that_lands_late_is_taken_anew_rather_than_led_under(scene: Scene) -> None:
     """Its time ran while nobody knew of it; epoch + 1 over our own record costs nothing (E-4)."""
     desk = scene.desk()
-    scene.store.fates[STATE] = ["late"]
+    scene.store.on(CONDITIONAL, STATE, "late")
     assert await scene.stand(desk) is None
     scene.clock.advance(5)
     await scene.store.land()
@@ -415,7 +345,7 @@ async def test_a_term_whose_answer_was_lost_is_read_back(scene: Scene, fate: str
     desk = scene.desk()
     grant = await scene.stand(desk)
     assert grant is not None
-    scene.store.fates[term_key(1)] = [fate]
+    scene.store.on(CONDITIONAL, term_key(1), fate)
     assert await desk.confirm(grant, within=10) is True
     assert (await scene.term(1)).grant_id == grant.state.grant_id
 
@@ -425,7 +355,7 @@ async def test_a_success_that_was_not_one_does_not_make_a_leader(scene: Scene) -
     desk = scene.desk()
     grant = await scene.stand(desk)
     assert grant is not None
-    scene.store.fates[term_key(1)] = ["lied"]
+    scene.store.on(CONDITIONAL, term_key(1), "lied")
     assert await desk.confirm(grant, within=10) is None
     assert await scene.keys(TERMS) == []
     assert await desk.confirm(grant, within=10) is True  # the next try goes through
@@ -437,7 +367,7 @@ async def test_a_success_that_hid_anothers_record_does_not_make_a_leader(scene: 
     grant = await scene.stand(desk)
     assert grant is not None
     await scene.record_term(1, leader_id="ada")
-    scene.store.fates[term_key(1)] = ["lied"]
+    scene.store.on(CONDITIONAL, term_key(1), "lied")
     assert await desk.confirm(grant, within=10) is False
 
 
@@ -476,10 +406,10 @@ async def test_a_confirmation_that_cannot_be_known_can_be_tried_again(scene: Sce
     desk = scene.desk()
     grant = await scene.stand(desk)
     assert grant is not None
-    scene.store.fates[term_key(1)] = ["late", "late"]
-    scene.store.unreadable[term_key(1)] = 10
+    scene.store.on(CONDITIONAL, term_key(1), "late", "late")
+    scene.store.always("get list", term_key(1), "lost")
     assert await desk.confirm(grant, within=10) is None
-    scene.store.unreadable.clear()
+    scene.store.end_script()
     await scene.store.land()
     assert await desk.confirm(grant, within=10) is True  # an earlier copy landed, and is known by its id
     assert len(await scene.keys(TERMS)) == 1
@@ -490,10 +420,10 @@ async def test_a_confirmation_ends_with_the_time_that_it_has(scene: Scene) -> No
     grant = await scene.stand(desk)
     assert grant is not None
 
-    scene.store.fates[term_key(1)] = ["lost", "lost", "lost", "lost"]
-    before = len(scene.store.requests)
+    scene.store.on(CONDITIONAL, term_key(1), "lost", "lost", "lost", "lost")
+    before = len(scene.store.log)
     assert await desk.confirm(grant, within=0.0) is None
-    assert scene.store.requests[before:] == [f"create {term_key(1)}"]
+    assert scene.store.log[before:] == [f"create {term_key(1)}"]
 
 
 # Terms that nobody recorded: E-3, EL-18
@@ -545,7 +475,7 @@ async def test_a_released_lease_names_whom_it_was_taken_from(scene: Scene) -> No
 async def test_nobody_takes_the_lease_over_a_term_that_cannot_be_recorded(scene: Scene) -> None:
     assert await scene.stand(scene.desk("ada")) is not None
     ben = scene.desk("ben")
-    scene.store.fates[term_key(1)] = ["lost"]
+    scene.store.on(CONDITIONAL, term_key(1), "lost")
     with pytest.raises(StoreUnavailable):
         await scene.stand(ben)
     assert (await scene.state()).leader_id == "ada"
@@ -620,7 +550,7 @@ async def test_whoever_cannot_see_the_terms_does_not_stand(scene: Scene) -> None
     await scene.put_lease(held())
     desk = scene.desk()
     await desk.read()
-    scene.store.unreadable[TERMS] = 1
+    scene.store.on("get list", TERMS, "lost")
     with pytest.raises(StoreUnavailable):
         await desk.stand(Stand(8, held()))
     assert await scene.state() == held()
@@ -681,11 +611,11 @@ async def test_a_lease_whose_term_its_successor_recorded_is_as_good_as_any(scene
 async def test_a_renewal_is_one_request(scene: Scene) -> None:
     desk = scene.desk()
     await scene.lead(desk)
-    before = len(scene.store.requests)
+    before = len(scene.store.log)
     scene.clock.advance(5)
     sent = scene.clock.read()
     assert await desk.renew(sent, yes) == Held(sent, landed=True)
-    assert scene.store.requests[before:] == [f"replace {STATE}"]
+    assert scene.store.log[before:] == [f"replace {STATE}"]
     state = await scene.state()
     assert state == desk.mine
     assert (state.renewals, state.epoch) == (1, 1)
@@ -720,7 +650,7 @@ async def test_a_renewal_whose_answer_was_lost_counts_from_its_sending(scene: Sc
     await scene.lead(desk)
     scene.clock.advance(5)
     sent = scene.clock.read()
-    scene.store.fates[STATE] = [fate]
+    scene.store.on(CONDITIONAL, STATE, fate)
     assert await desk.renew(sent, yes) == Held(sent, landed=True)
     scene.clock.advance(5)
     sent = scene.clock.read()
@@ -730,7 +660,7 @@ async def test_a_renewal_whose_answer_was_lost_counts_from_its_sending(scene: Sc
 async def test_a_renewal_that_never_arrived_confirms_nothing(scene: Scene) -> None:
     desk = scene.desk()
     await scene.lead(desk)
-    scene.store.fates[STATE] = ["lost"]
+    scene.store.on(CONDITIONAL, STATE, "lost")
     assert await desk.renew(scene.clock.read(), yes) == Held(None)
     assert await desk.renew(sent := scene.clock.read(), yes) == Held(sent, landed=True)
 
@@ -740,7 +670,7 @@ async def test_a_renewal_that_landed_late_counts_from_its_own_sending(scene: Sce
     desk = scene.desk()
     await scene.lead(desk)
     first = scene.clock.read()
-    scene.store.fates[STATE] = ["late"]
+    scene.store.on(CONDITIONAL, STATE, "late")
     assert await desk.renew(first, yes, members_version=9) == Held(None)
     scene.clock.advance(3)
     await scene.store.land()
@@ -768,11 +698,11 @@ async def test_the_second_try_counts_from_its_own_sending(scene: Scene) -> None:
     await scene.lead(desk)
     first = scene.clock.read()
 
-    async def interfere() -> None:
+    async def interfere(request: Request) -> None:
         await scene.ask()
         scene.clock.advance(2)
 
-    scene.store.fates[STATE] = [interfere]
+    scene.store.on(CONDITIONAL, STATE, interfere)
     standing = await desk.renew(first, yes)
     assert isinstance(standing, Held)
     assert standing.landed
@@ -793,27 +723,24 @@ async def test_requests_that_keep_coming_between_do_not_hold_it_up_for_ever(scen
     await scene.lead(desk)
     asks = iter(range(10))
 
-    async def interfere() -> None:
+    async def interfere(request: Request) -> None:
         await scene.ask(f"r{next(asks)}")
 
-    scene.store.fates[STATE] = [interfere] * 10
+    interfering = scene.store.on(CONDITIONAL, STATE, *[interfere] * 10)
     assert await desk.renew(scene.clock.read(), yes) == Held(None)
-    assert len(scene.store.fates[STATE]) == 8
+    assert len(interfering.left) == 8
 
 
 async def test_a_request_after_a_lost_answer_hides_nothing(scene: Scene) -> None:
     desk = scene.desk()
     await scene.lead(desk)
     sent = scene.clock.read()
-    scene.store.fates[STATE] = ["kept"]
-    original = scene.store.get
+    scene.store.on(CONDITIONAL, STATE, "kept")
 
-    async def get(key: str, *, unless: Version | None = None) -> Stored | NotModified:
+    async def ask(request: Request) -> None:
         await scene.ask()
-        scene.store.get = original  # type: ignore[method-assign]
-        return await original(key, unless=unless)
 
-    scene.store.get = get  # type: ignore[method-assign]
+    scene.store.on("get", ANY, ask)
     assert await desk.renew(sent, yes) == Held(sent, landed=True)
     assert desk.mine is not None
     assert desk.mine.request() is not None
@@ -848,11 +775,11 @@ async def test_a_lease_that_was_spoilt_is_not_mended_by_its_holder(scene: Scene,
 async def test_a_store_that_says_nothing_leaves_it_open(scene: Scene) -> None:
     desk = scene.desk()
     await scene.lead(desk)
-    scene.store.fates[STATE] = ["lost"]
-    scene.store.unreadable[STATE] = 1
+    scene.store.on(CONDITIONAL, STATE, "lost")
+    scene.store.on("get list", STATE, "lost")
     standing = await desk.renew(scene.clock.read(), yes)
     assert isinstance(standing, Unsure)
-    assert str(standing.error) == "lost"
+    assert "replace" in str(standing.error), "what it said to the write"
     assert await desk.renew(sent := scene.clock.read(), yes) == Held(sent, landed=True)
 
 
@@ -906,7 +833,7 @@ async def test_a_release_answers_the_request(scene: Scene) -> None:
 async def test_a_release_whose_answer_was_lost_is_recognised(scene: Scene, fate: str) -> None:
     desk = scene.desk()
     await scene.lead(desk)
-    scene.store.fates[STATE] = [fate]
+    scene.store.on(CONDITIONAL, STATE, fate)
     assert await desk.release("cyd", pinned=False) is True
     assert (await scene.state()).successor == "cyd"
 
@@ -914,7 +841,7 @@ async def test_a_release_whose_answer_was_lost_is_recognised(scene: Scene, fate:
 async def test_a_release_that_was_lost_is_sent_again_once(scene: Scene) -> None:
     desk = scene.desk()
     await scene.lead(desk)
-    scene.store.fates[STATE] = ["lost"]
+    scene.store.on(CONDITIONAL, STATE, "lost")
     assert await desk.release(None, pinned=False) is True
     assert (await scene.state()).released
 
@@ -922,10 +849,10 @@ async def test_a_release_that_was_lost_is_sent_again_once(scene: Scene) -> None:
 async def test_a_release_that_cannot_be_known_says_so(scene: Scene) -> None:
     desk = scene.desk()
     await scene.lead(desk)
-    scene.store.fates[STATE] = ["lost", "lost"]
+    scene.store.on(CONDITIONAL, STATE, "lost", "lost")
     assert await desk.release(None, pinned=False) is None
-    scene.store.fates[STATE] = ["kept"]
-    scene.store.unreadable[STATE] = 1
+    scene.store.on(CONDITIONAL, STATE, "kept")
+    scene.store.on("get list", STATE, "lost")
     assert await desk.release(None, pinned=False) is None
 
 
@@ -1013,7 +940,7 @@ async def test_setting_aside_the_same_damage_twice_is_fine(scene: Scene, fate: s
     await scene.look(first)
     await scene.look(second)
     assert await first.rebuild(first.sight) == 1  # type: ignore[arg-type]
-    scene.store.fates[STATE] = [fate]
+    scene.store.on(CONDITIONAL, STATE, fate)
     grant = await second.stand(Stand(1, None, after_damage=True))
     assert grant is not None
     assert len(await scene.keys(DAMAGED)) == 1
@@ -1025,7 +952,7 @@ async def test_damage_that_cannot_be_set_aside_is_not_overwritten(scene: Scene) 
     desk = scene.desk()
     await scene.look(desk)
     digest = hashlib.sha256(b"junk").hexdigest()[:32]
-    scene.store.fates[f"{DAMAGED}state-{digest}.json"] = ["lost"]
+    scene.store.on(CONDITIONAL, f"{DAMAGED}state-{digest}.json", "lost")
     with pytest.raises(StoreUnavailable):
         await desk.stand(Stand(1, None, after_damage=True))
     stored = await scene.store.get(STATE)
@@ -1139,3 +1066,13 @@ async def test_epochs_rise_by_one_and_each_is_recorded_once_on_a_store_that_misb
     assert list(led) == sorted(led)
     assert (await scene.state()).epoch >= max(led)
     assert faulty.hit.keys() >= {"lost_request", "lost_reply", "late_landing", "repeated", "failed_read"}
+
+
+# Found by mutants
+
+
+async def test_a_lease_says_when_it_and_its_mandate_end(scene: Scene) -> None:
+    state = (await scene.lead(scene.desk("ada"))).state
+    began = datetime.fromisoformat(state.elected_at)
+    assert datetime.fromisoformat(state.lease_expires_at) - began == timedelta(seconds=RULES.lease)
+    assert datetime.fromisoformat(state.mandate_ends_at) - began == timedelta(seconds=RULES.max_mandate)

@@ -30,7 +30,6 @@ async def sending(store: MemoryStore) -> LedgerConfig:
     return await agreed_ledger(store, LedgerConfig(), is_given=False, what="the queue 'jobs'", draw_id=draw_id)
 
 
-@pytest.mark.req("SQ-1")
 async def test_who_was_told_nothing_takes_what_the_others_have() -> None:
     store = MemoryStore()
     assert await agreed(store, SHORT, is_given=True) == msgspec.structs.replace(SHORT, trim_delay=120.0)

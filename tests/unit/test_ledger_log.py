@@ -16,8 +16,10 @@ from tenure.ledger.layout import InboxName, log_key, parse_inbox_key, parse_numb
 from tenure.ledger.log import Superseded, append, first_after, log_end, read_entry
 from tenure.ledger.records import Chunk, Kind, Manifest, checksum, decode_entry, decode_manifest
 from tenure.ledger.snapshots import Archivist, Found, Sights, picture_of, read_snapshot, restore_newest
-from tenure.store.memory import MemoryStore
-from tests.unit.ledgers import QUICK, Lease, Ledger, Notes, Time, Willful
+from tests.support.clock import ScriptedClock
+from tests.support.lease import ScriptedLease
+from tests.support.store import ANY, Request, ScriptedStore
+from tests.unit.ledgers import QUICK, Ledger, Notes
 
 
 def an_entry(seq: int, *texts: str, epoch: int = 1, write_id: str = "w", **fields: object) -> LogEntry:
@@ -29,9 +31,9 @@ class Log:
     """A log by hand."""
 
     def __init__(self) -> None:
-        self.time = Time()
-        self.store = Willful(clock=self.time)
-        self.lease = Lease(1)
+        self.time = ScriptedClock()
+        self.store = ScriptedStore(clock=self.time)
+        self.lease = ScriptedLease(1)
         self._ids = iter(f"id{number}" for number in range(10_000))
 
     def draw_id(self) -> str:
@@ -39,7 +41,7 @@ class Log:
 
     async def add(self, *entries: LogEntry) -> None:
         for entry in entries:
-            await MemoryStore.put(self.store, log_key(entry.seq), msgspec.json.encode(entry))
+            await self.store.inner.put(log_key(entry.seq), msgspec.json.encode(entry))
 
     async def fill(self, count: int, first: int = 1, epoch: int = 1) -> None:
         await self.add(*(an_entry(seq, f"t{seq}", epoch=epoch) for seq in range(first, first + count)))
@@ -74,7 +76,7 @@ class Log:
         await archivist.write(picture_of(state))
 
     async def remove(self, *keys: str) -> None:
-        await MemoryStore.delete(self.store, *keys)
+        await self.store.inner.delete(*keys)
 
 
 @pytest.fixture
@@ -94,43 +96,43 @@ class TestAppend:
 
     @pytest.mark.parametrize("fates", [["kept"], ["lost"], ["lost", "lost", "kept"], ["lost"] * 9, ["kept"] * 9])
     async def test_without_an_answer(self, log: Log, fates: list[str]) -> None:
-        log.store.fates[log_key(1)] = list(fates)
+        log.store.on("create", log_key(1), *fates)
         entry = await log.append(1)
         assert await read_entry(log.store, 1) == entry, "what it gives is what lies there"
 
     async def test_an_earlier_copy_lands_late(self, log: Log) -> None:
         """Between the second copy and its read-back: what is given is what lies there."""
-        log.store.fates[log_key(1)] = ["late", "lost"]
+        log.store.on("create", log_key(1), "late", "lost")
 
-        async def land(key: str) -> None:
-            if len(log.store.creates) == 2:
+        async def land(request: Request) -> None:
+            if log.store.count("create") == 2:
                 await log.store.land()
 
-        log.store.before["get"] = land
+        log.store.always("get", ANY, land)
         entry = await log.append(1)
         assert await read_entry(log.store, 1) == entry
         assert entry.write_id == "id0"
 
     async def test_a_copy_that_lands_afterwards_changes_nothing(self, log: Log) -> None:
-        log.store.fates[log_key(1)] = ["late"]
+        log.store.on("create", log_key(1), "late")
         entry = await log.append(1)
         await log.store.land()
         assert await read_entry(log.store, 1) == entry
 
     async def test_the_store_cannot_be_read_for_a_while(self, log: Log) -> None:
-        log.store.fates[log_key(1)] = ["kept"]
+        log.store.on("create", log_key(1), "kept")
         failures = [StoreUnavailable("no") for _ in range(10)]
 
-        async def fail(key: str) -> None:
+        async def fail(request: Request) -> None:
             if failures:
                 raise failures.pop()
 
-        log.store.before["get"] = fail
+        log.store.always("get", ANY, fail)
         entry = await log.append(1)
         assert await read_entry(log.store, 1) == entry
 
     async def test_the_lease_ends_before_an_answer(self, log: Log) -> None:
-        log.store.fates[log_key(1)] = ["lost"] * 1000
+        log.store.on("create", log_key(1), *(["lost"] * 1000))
 
         def lapse() -> None:
             if len(log.time.slept) > 3:
@@ -141,10 +143,10 @@ class TestAppend:
             await log.append(1)
 
     async def test_the_lease_ended_before_the_answer_came(self, log: Log) -> None:
-        async def lapse(key: str) -> None:
+        async def lapse(request: Request) -> None:
             log.lease.valid = False
 
-        log.store.before["create"] = lapse
+        log.store.always("create", ANY, lapse)
         with pytest.raises(LeadershipLost):
             await log.append(1)
         assert await read_entry(log.store, 1) is not None, "it happened, and was not acknowledged"
@@ -153,7 +155,7 @@ class TestAppend:
         log.lease.valid = False
         with pytest.raises(LeadershipLost):
             await log.append(1)
-        assert log.store.creates == []
+        assert log.store.count("create") == 0
 
     async def test_a_lower_epoch_is_there(self, log: Log) -> None:
         theirs = an_entry(1, "theirs", epoch=1)
@@ -172,7 +174,7 @@ class TestAppend:
 
     @pytest.mark.parametrize("body", [b"", b"rubbish", b"[]", b"\xff\xfe", b'{"tenure":"log"}', b"[" * 100_000])
     async def test_rubbish_is_there(self, log: Log, body: bytes) -> None:
-        await MemoryStore.put(log.store, log_key(1), body)
+        await log.store.inner.put(log_key(1), body)
         with pytest.raises(LedgerDamaged, match="put it back from a backup"):
             await log.append(1)
 
@@ -323,16 +325,16 @@ class TestCatchUp:
         await log.fill(30)
         trimmed = False
 
-        async def trim(key: str) -> None:
+        async def trim(request: Request) -> None:
             nonlocal trimmed
-            if key == log_key(3) and not trimmed:
+            if request.key == log_key(3) and not trimmed:
                 trimmed = True
                 await log.snapshot(log.archivist(), 30)
                 await log.remove(*(log_key(seq) for seq in range(1, 31)))
                 await log.fill(2, first=31)
 
         reader = log.store.beside()
-        reader.before["get"] = trim
+        reader.always("get", ANY, trim)
         state = LedgerState(Notes())
         await catch_up(reader, state, log.lease)
         assert trimmed
@@ -342,13 +344,13 @@ class TestCatchUp:
         await log.fill(3)
         landed = False
 
-        async def land(prefix: str) -> None:
+        async def land(request: Request) -> None:
             nonlocal landed
-            if prefix == "log/" and not landed:
+            if request.key == "log/" and not landed:
                 landed = True
                 await log.fill(1, first=4)
 
-        log.store.before["list"] = land
+        log.store.always("list", ANY, land)
         assert (await log.state()).seq == 4
 
     @pytest.mark.parametrize("missing", [1, 2, 5])
@@ -364,15 +366,15 @@ class TestCatchUp:
         reader = log.store.beside()
         trimmed = False
 
-        async def trim(prefix: str) -> None:
+        async def trim(request: Request) -> None:
             nonlocal trimmed
-            if prefix == "log/" and not trimmed:
+            if request.key == "log/" and not trimmed:
                 trimmed = True
                 await log.fill(10, first=31)
                 await log.snapshot(log.archivist(), 35)
                 await log.remove(*(log_key(seq) for seq in range(1, 35)))
 
-        reader.before["list"] = trim
+        reader.always("list", ANY, trim)
         state = LedgerState(Notes())
         await catch_up(reader, state, log.lease)
         assert trimmed
@@ -387,11 +389,11 @@ class TestCatchUp:
         await log.remove(*(log_key(seq) for seq in range(1, 10)))
         chunk = next(key for key in await log.store.keys("chunks/") if int(key[7:27]) == 15)
         if harm == "manifest":
-            await MemoryStore.put(log.store, snapshot_key(15), b"rubbish")
+            await log.store.inner.put(snapshot_key(15), b"rubbish")
         elif harm == "no manifest":
             await log.remove(snapshot_key(15))
         elif harm == "chunk":
-            await MemoryStore.put(log.store, chunk, b"rubbish")
+            await log.store.inner.put(chunk, b"rubbish")
         else:
             await log.remove(chunk)
         state = await log.state()
@@ -410,7 +412,7 @@ class TestCatchUp:
         assert isinstance(found, Found)
         assert isinstance(older, Found)
         chunks, body = found.manifest.chunks, found.chunks[0]
-        await MemoryStore.put(log.store, "other/big", body)
+        await log.store.inner.put("other/big", body)
         forged = {
             "repeated": (*chunks, chunks[0]),
             "elsewhere": (Chunk("other/big", len(body), checksum(body)), *chunks[1:]),
@@ -419,14 +421,14 @@ class TestCatchUp:
             "size": (msgspec.structs.replace(chunks[0], size=1), *chunks[1:]),
         }[harm]
         manifest = msgspec.structs.replace(found.manifest, chunks=forged)
-        await MemoryStore.put(log.store, snapshot_key(15), encode(manifest))
+        await log.store.inner.put(snapshot_key(15), encode(manifest))
         gets: list[str] = []
 
-        async def note(key: str) -> None:
-            gets.append(key)
+        async def note(request: Request) -> None:
+            gets.append(request.key)
 
         reader = log.store.beside()
-        reader.before["get"] = note
+        reader.always("get", ANY, note)
         assert isinstance(await read_snapshot(reader, 15), str)
         assert harm == "size" or gets == [snapshot_key(15)]
 
@@ -439,17 +441,17 @@ class TestCatchUp:
         reader = log.store.beside()
         trimmed = False
 
-        async def trim(key: str) -> None:
+        async def trim(request: Request) -> None:
             nonlocal trimmed
-            if key.startswith("snapshots/") and not trimmed:
+            if request.key.startswith("snapshots/") and not trimmed:
                 trimmed = True
                 await log.snapshot(archivist, 30)
                 await log.snapshot(archivist, 35)
-                log.time.seconds += QUICK.trim_delay + 1
+                log.time.advance(QUICK.trim_delay + 1)
                 await archivist.trim()
                 assert [parse_number(key) for key in await log.store.keys("snapshots/")] == [30, 35]
 
-        reader.before["get"] = trim
+        reader.always("get", ANY, trim)
         state = LedgerState(Notes())
         await catch_up(reader, state, log.lease)
         assert trimmed
@@ -473,17 +475,17 @@ class TestCatchUp:
 
     async def test_a_damaged_entry_is_told(self, log: Log) -> None:
         await log.fill(5)
-        await MemoryStore.put(log.store, log_key(3), b"rubbish")
+        await log.store.inner.put(log_key(3), b"rubbish")
         with pytest.raises(LedgerDamaged, match="is damaged"):
             await log.state()
 
     async def test_nothing_goes_on_without_a_lease(self, log: Log) -> None:
         await log.fill(5)
 
-        async def lapse(key: str) -> None:
+        async def lapse(request: Request) -> None:
             log.lease.valid = False
 
-        log.store.before["get"] = lapse
+        log.store.always("get", ANY, lapse)
         with pytest.raises(LeadershipLost):
             await log.state()
 
@@ -494,7 +496,7 @@ class TestCatchUp:
         await log.snapshot(log.archivist(), 5)
         await log.remove(*(log_key(seq) for seq in range(1, 6)))
         assert (await log_end(log.store), await first_after(log.store, 5)) == (5, None)
-        await MemoryStore.put(log.store, "log/README", b"")
+        await log.store.inner.put("log/README", b"")
         assert await log_end(log.store) == 5
 
 
@@ -504,13 +506,13 @@ class TestSnapshots:
         archivist = log.archivist()
         assert archivist.bound() is None
         await log.snapshot(archivist, 5)
-        log.time.seconds += 100
+        log.time.advance(100)
         assert archivist.bound() is None
         await log.snapshot(archivist, 10)
         assert archivist.bound() is None
-        log.time.seconds += QUICK.trim_delay - 0.01
+        log.time.advance(QUICK.trim_delay - 0.01)
         assert archivist.bound() is None
-        log.time.seconds += 0.02
+        log.time.advance(0.02)
         assert archivist.bound() == 5
 
     async def test_trim_leaves_what_two_snapshots_need(self, log: Log) -> None:
@@ -518,13 +520,13 @@ class TestSnapshots:
         archivist = log.archivist()
         for seq in (5, 10, 15):
             await log.snapshot(archivist, seq)
-        log.time.seconds += QUICK.trim_delay + 1
+        log.time.advance(QUICK.trim_delay + 1)
         assert await archivist.trim() == 9 + 1 + 2
         assert [parse_number(key) for key in await log.store.keys("log/")] == list(range(10, 21))
         assert [parse_number(key) for key in await log.store.keys("snapshots/")] == [10, 15]
         assert {int(key[7:27]) for key in await log.store.keys("chunks/")} == {10, 15}
         assert await archivist.trim() == 0
-        await MemoryStore.put(log.store, snapshot_key(15), b"rubbish")
+        await log.store.inner.put(snapshot_key(15), b"rubbish")
         assert texts(await log.state()) == [f"t{seq}" for seq in range(1, 21)]
 
     async def test_some_at_a_time(self, log: Log) -> None:
@@ -532,7 +534,7 @@ class TestSnapshots:
         archivist = log.archivist(msgspec.structs.replace(QUICK, trims_per_tick=4))
         await log.snapshot(archivist, 10)
         await log.snapshot(archivist, 15)
-        log.time.seconds += QUICK.trim_delay + 1
+        log.time.advance(QUICK.trim_delay + 1)
         removed = [await archivist.trim() for _ in range(4)]
         assert removed == [4, 4, 1, 0]
 
@@ -540,18 +542,18 @@ class TestSnapshots:
         await log.fill(10)
         archivist = log.archivist()
 
-        async def lose(key: str) -> None:
-            if key.startswith("snapshots/"):
-                await MemoryStore.delete(log.store, *await log.store.keys("chunks/"))
+        async def lose(request: Request) -> None:
+            if request.key.startswith("snapshots/"):
+                await log.store.inner.delete(*await log.store.keys("chunks/"))
 
-        log.store.before["create"] = lose
+        log.store.always("create", ANY, lose)
         await log.snapshot(archivist, 5)
         assert archivist.verified == []
 
     @pytest.mark.parametrize("fate", ["kept", "lost", "late"])
     async def test_a_manifest_without_an_answer_counts_if_it_is_there(self, log: Log, fate: str) -> None:
         await log.fill(10)
-        log.store.fates[snapshot_key(5)] = [fate]
+        log.store.on("create", snapshot_key(5), fate)
         archivist = log.archivist()
         await log.snapshot(archivist, 5)
         assert [seq for seq, _ in archivist.verified] == ([5] if fate == "kept" else [])
@@ -562,11 +564,11 @@ class TestSnapshots:
         await log.fill(20)
         foreign = ["log/-note", "log/5", "log/README", f"{log_key(3)}.bak", "snapshots/-x", "chunks/1"]
         for key in foreign:
-            await MemoryStore.put(log.store, key, b"")
+            await log.store.inner.put(key, b"")
         archivist = log.archivist()
         await log.snapshot(archivist, 10)
         await log.snapshot(archivist, 15)
-        log.time.seconds += QUICK.trim_delay + 1
+        log.time.advance(QUICK.trim_delay + 1)
         await archivist.trim()
         keys = await log.store.keys()
         assert all(key in keys for key in foreign)
@@ -578,12 +580,12 @@ class TestSnapshots:
         archivist = log.archivist()
         await log.snapshot(archivist, 10)
         await log.snapshot(archivist, 15)
-        log.time.seconds += QUICK.trim_delay + 1
+        log.time.advance(QUICK.trim_delay + 1)
         await archivist.trim()
         await log.add(an_entry(4, "ghost"))
         assert texts(await log.state()) == [f"t{seq}" for seq in range(1, 21)]
         await log.snapshot(archivist, 20)
-        log.time.seconds += QUICK.trim_delay + 1
+        log.time.advance(QUICK.trim_delay + 1)
         await archivist.trim()
         assert log_key(4) not in await log.store.keys("log/")
 
@@ -591,7 +593,7 @@ class TestSnapshots:
         archivist = log.archivist()
         for seq in range(1, 200):
             archivist.found_sound(seq)
-            log.time.seconds += QUICK.trim_delay / 2
+            log.time.advance(QUICK.trim_delay / 2)
         assert len(archivist.verified) <= 5
         assert archivist.bound() is not None
         archivist.found_sound(3)
@@ -607,7 +609,7 @@ class TestSnapshots:
                 leader.found_sound(5 * term)
             await log.snapshot(leader, seq)
             sights.saw(seq, log.time.read(), delay)  # by a process that does not lead
-            log.time.seconds += 0.45 * delay
+            log.time.advance(0.45 * delay)
             assert (leader.bound(), leader.to_recall()) == (None, None)
         archivist = log.archivist(sights=sights)
         archivist.found_sound(20)
@@ -623,7 +625,7 @@ class TestSnapshots:
         await log.fill(20)
         for seq in (5, 10, 15):
             await log.snapshot(log.archivist(), seq)
-        log.time.seconds += 10 * QUICK.trim_delay
+        log.time.advance(10 * QUICK.trim_delay)
         archivist = log.archivist(sights=Sights())
         archivist.found_sound(15)
         assert (archivist.bound(), archivist.to_recall()) == (None, None)
@@ -635,7 +637,7 @@ class TestSnapshots:
         sights = Sights()
         for seq in (5, 10, 15):
             await log.snapshot(log.archivist(sights=sights), seq)
-            log.time.seconds += 0.6 * QUICK.trim_delay
+            log.time.advance(0.6 * QUICK.trim_delay)
         await log.remove(*(each for each in await log.store.keys(key) if f"{spoilt:020d}" in each))
         archivist = log.archivist(sights=sights)
         archivist.found_sound(15)
@@ -649,18 +651,15 @@ class TestSnapshots:
         sights = Sights()
         for seq in (5, 10, 15):
             await log.snapshot(log.archivist(sights=sights), seq)
-        log.time.seconds += 1.1 * QUICK.trim_delay
+        log.time.advance(1.1 * QUICK.trim_delay)
         archivist = log.archivist(sights=sights)
         archivist.found_sound(15)
         assert archivist.bound() is None
 
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        log.store.before["get"] = fail
+        failing = log.store.always("get", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreUnavailable):
             await archivist.recall()
-        del log.store.before["get"]
+        failing.stop()
         await archivist.recall()
         assert archivist.bound() == 10
 
@@ -668,7 +667,7 @@ class TestSnapshots:
         sights, delay = Sights(), QUICK.trim_delay
         for seq in range(1, 5000):
             sights.saw(seq, log.time.read(), delay)
-            log.time.seconds += delay / 500
+            log.time.advance(delay / 500)
             assert len(sights) <= 64
             if seq > 1000:
                 ripe = sights.ripe(log.time.read(), delay)
@@ -718,7 +717,7 @@ class TestTail:
         tail = self.tail(log)
         await tail.start()
         assert await tail.poll() is None
-        log.time.seconds += QUICK.trim_delay
+        log.time.advance(QUICK.trim_delay)
         await log.add(an_entry(1, "ghost"))
         assert await tail.poll() is Resync.LOST
         assert await tail.start() == 2
@@ -728,38 +727,38 @@ class TestTail:
         await tail.start()
         await log.add(an_entry(1, "ghost"))
 
-        async def wait(key: str) -> None:
-            log.time.seconds += QUICK.trim_delay
+        async def wait(request: Request) -> None:
+            log.time.advance(QUICK.trim_delay)
 
-        log.store.before["get"] = wait
+        log.store.always("get", ANY, wait)
         assert await tail.poll() is Resync.LOST
 
     async def test_a_404_that_took_long_is_not_believed_either(self, log: Log) -> None:
         """Entries may have come, and been trimmed."""
         tail = self.tail(log)
         await tail.start()
-        log.time.seconds += QUICK.trim_delay
+        log.time.advance(QUICK.trim_delay)
         assert await tail.poll() is Resync.LOST
 
     @pytest.mark.parametrize(("share", "believed"), [(0.97, True), (0.985, False)])
     async def test_how_long_an_entry_is_believed(self, log: Log, share: float, believed: bool) -> None:
         tail = self.tail(log)
         await tail.start()
-        log.time.seconds += QUICK.trim_delay * share
+        log.time.advance(QUICK.trim_delay * share)
         await log.fill(1)
         assert isinstance(await tail.poll(), LogEntry) is believed
 
     async def test_a_404_counts_from_when_it_was_asked_for(self, log: Log) -> None:
         tail = self.tail(log)
         await tail.start()
-        log.time.seconds += 5
+        log.time.advance(5)
 
-        async def wait(key: str) -> None:
-            log.time.seconds += 3
+        async def wait(request: Request) -> None:
+            log.time.advance(3)
 
-        log.store.before["get"] = wait
+        waiting = log.store.always("get", ANY, wait)
         assert await tail.poll() is None
-        del log.store.before["get"]
+        waiting.stop()
         assert tail.absent_since is not None
         assert log.time.read().leader_elapsed(tail.absent_since) == pytest.approx(3)
 
@@ -768,10 +767,10 @@ class TestTail:
         await tail.start()
         await log.fill(1)
 
-        async def take(key: str) -> None:
+        async def take(request: Request) -> None:
             tail.took(an_entry(1, "t1"))
 
-        log.store.before["get"] = take
+        log.store.always("get", ANY, take)
         assert await tail.poll() is None
         assert tail.position == 2
 
@@ -832,13 +831,10 @@ class TestInbox:
         sweep = InboxSweep(ledger.store, 2)
         await sweep.look()
 
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        ledger.store.before["list"] = fail
+        failing = ledger.store.always("list", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreUnavailable):
             await sweep.look()
-        del ledger.store.before["list"]
+        failing.stop()
         assert [letter.name.number for letter in (await sweep.look()).letters] == [3, 4]
 
     async def test_anew(self) -> None:
@@ -854,10 +850,10 @@ class TestInbox:
 
     async def test_sizes_and_times(self) -> None:
         ledger = Ledger()
-        ledger.time.seconds = 1.234
+        ledger.time.advance(1.234)
         name = await ledger.put("p", 1)
         look = await InboxSweep(ledger.store, 2).look()
-        body = (await MemoryStore.get(ledger.store, name.key)).body  # type: ignore[union-attr]
+        body = (await ledger.store.inner.get(name.key)).body  # type: ignore[union-attr]
         assert look.letters[0].size == len(body)
         assert look.letters[0].modified_ms == round(await ledger.time.now() * 1000)
 

@@ -18,7 +18,7 @@ from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.layout import parse_inbox_key
 from tenure.ledger.producer import MAX_SKIPPED, WINDOW, Compose
 from tenure.ledger.producers import MAX_AHEAD
-from tenure.store.memory import MemoryStore
+from tests.support.store import ANY, Request
 from tests.unit.ledgers import Batch, Ledger, compose, settle_tasks
 
 
@@ -39,7 +39,7 @@ async def batches(ledger: Ledger) -> dict[int, Batch]:
     for key in await ledger.store.keys("inbox/"):
         name = parse_inbox_key(key)
         assert name is not None
-        stored = await MemoryStore.get(ledger.store, key)
+        stored = await ledger.store.inner.get(key)
         found[name.number] = msgspec.json.decode(stored.body, type=Batch)  # type: ignore[union-attr]
     return found
 
@@ -52,10 +52,10 @@ class Gate:
         self.open = asyncio.Event()
         self.waiting = 0
         self.most = 0
-        ledger.store.before["create"] = self
+        ledger.store.always("create", ANY, self)
 
-    async def __call__(self, key: str) -> None:
-        name = parse_inbox_key(key)
+    async def __call__(self, request: Request) -> None:
+        name = parse_inbox_key(request.key)
         if name is not None and (not self.only or name.number in self.only):
             self.waiting += 1
             self.most = max(self.most, self.waiting)
@@ -167,10 +167,10 @@ class TestPlaces:
     async def test_what_was_given_up_on_is_named(self, ledger: Ledger) -> None:
         producer = producer_of(ledger)
         await producer.submit("a", 1)
-        ledger.store.fates[""] = ["lost"] * 1000
+        ledger.store.always("create", ANY, "lost")
         with pytest.raises(WriteUnknown):
             await producer.submit("b", 1)
-        ledger.store.fates.clear()
+        ledger.store.end_script()
         await producer.submit("c", 1)
         found = await batches(ledger)
         assert (found[3].after, found[3].skipped) == (2, [2])
@@ -186,7 +186,7 @@ class TestPlaces:
         futures = [producer.submit(f"{n}", 10) for n in range(1, MAX_AHEAD + 200)]
         await settle_tasks(6 * MAX_AHEAD)
         assert sum(future.done() for future in futures) <= WINDOW
-        ledger.store.fates[next(key for key in ledger.store.creates if key.startswith("inbox/"))] = ["lost"] * 1000
+        ledger.store.always("create", ledger.store.made("create", "inbox/*")[0].key, "lost")
         gate.open.set()
         results = await asyncio.gather(*futures, return_exceptions=True)
         assert isinstance(results[0], WriteUnknown)
@@ -205,11 +205,11 @@ class TestPlaces:
         producer = producer_of(ledger)
         await producer.submit("a", 1)
         uid = producer.uid
-        ledger.store.fates[""] = ["lost"] * 10_000
+        ledger.store.always("create", ANY, "lost")
         for _ in range(MAX_SKIPPED):
             with pytest.raises(WriteUnknown):
                 await producer.submit("x", 1)
-        ledger.store.fates.clear()
+        ledger.store.end_script()
         receipt = await producer.submit("b", 1)
         assert (receipt.number, receipt.uid != uid) == (1, True)
         await ledger.tick(3)
@@ -219,10 +219,10 @@ class TestPlaces:
 class TestAnswers:
     async def test_a_lost_reply_is_settled_under_the_same_name(self, ledger: Ledger) -> None:
         producer = producer_of(ledger)
-        ledger.store.fates[""] = ["kept"]
+        ledger.store.on("create", ANY, "kept")
         receipt = await producer.submit("a", 1)
         assert receipt.number == 1
-        inbox = [key for key in ledger.store.creates if key.startswith("inbox/")]
+        inbox = [request.key for request in ledger.store.made("create", "inbox/*")]
         assert len(inbox) == 2
         assert len(set(inbox)) == 1
         await ledger.tick()
@@ -230,14 +230,14 @@ class TestAnswers:
 
     async def test_a_lost_request_is_sent_again(self, ledger: Ledger) -> None:
         producer = producer_of(ledger)
-        ledger.store.fates[""] = ["lost", "lost"]
+        ledger.store.on("create", ANY, "lost", "lost")
         await producer.submit("a", 1)
         await ledger.tick()
         assert ledger.texts == ["a"]
 
     async def test_a_copy_that_lands_after_it_was_folded_is_not_folded_again(self, ledger: Ledger) -> None:
         producer = producer_of(ledger)
-        ledger.store.fates[""] = ["late"]
+        ledger.store.on("create", ANY, "late")
         await producer.submit("a", 1)
         await ledger.tick()
         await ledger.store.land()
@@ -249,21 +249,21 @@ class TestAnswers:
         producer = producer_of(ledger)
         slow = [ledger.config.send_timeout + 1]
 
-        async def wait(key: str) -> None:
-            if slow and key.startswith("inbox/"):
-                ledger.time.seconds += slow.pop()
+        async def wait(request: Request) -> None:
+            if slow and request.key.startswith("inbox/"):
+                ledger.time.advance(slow.pop())
 
-        ledger.store.before["create"] = wait
+        ledger.store.always("create", ANY, wait)
         await producer.submit("a", 1)
-        assert len([key for key in ledger.store.creates if key.startswith("inbox/")]) == 2
+        assert ledger.store.count("create", "inbox/*") == 2
 
     async def test_it_is_given_up_on_after_a_while(self, ledger: Ledger) -> None:
         producer = producer_of(ledger)
-        ledger.store.fates[""] = ["lost"] * 10_000
-        began = ledger.time.seconds
+        ledger.store.always("create", ANY, "lost")
+        began = ledger.time.true_seconds
         with pytest.raises(WriteUnknown, match="no decisive answer in 15 s"):
             await producer.submit("a", 1)
-        assert 15 <= ledger.time.seconds - began <= 15 + 2 + 0.001
+        assert 15 <= ledger.time.true_seconds - began <= 15 + 2 + 0.001
         assert producer.batches == 0
 
     @pytest.mark.parametrize("when", ["between two copies", "before the first"])
@@ -281,10 +281,10 @@ class TestAnswers:
         def stand_still() -> None:
             if not stood:
                 stood.append(1)
-                ledger.time.seconds += 3 * ledger.config.retention
+                ledger.time.advance(3 * ledger.config.retention)
 
         if when == "between two copies":
-            ledger.store.fates[""] = ["lost"]
+            ledger.store.on("create", ANY, "lost")
             ledger.time.on_sleep = stand_still
         else:
             producer._compose = lambda *arguments: (stand_still(), compose(*arguments))[1]
@@ -305,23 +305,17 @@ class TestAnswers:
         assert (await other.submit("b", 1)).number == 1
 
     async def test_a_log_that_cannot_be_listed_fails_what_waits_and_nothing_was_written(self, ledger: Ledger) -> None:
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        ledger.store.before["list"] = fail
+        failing = ledger.store.always("list", ANY, StoreUnavailable("no"))
         producer = producer_of(ledger)
         with pytest.raises(StoreError):
             await producer.submit("a", 1)
-        del ledger.store.before["list"]
+        failing.stop()
         assert (await producer.submit("b", 1)).number == 1
 
     async def test_who_waits_for_room_is_woken_when_everything_failed(self) -> None:
         ledger = Ledger(waiting=1)
 
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        ledger.store.before["list"] = fail
+        ledger.store.always("list", ANY, StoreUnavailable("no"))
         producer = producer_of(ledger)
         future = producer.submit("a", 1)
         assert producer.is_full
@@ -336,7 +330,7 @@ class TestAnswers:
         for _ in range(10):
             await ledger.put("q", 1)
             await ledger.tick()
-        ledger.time.seconds += ledger.config.known_for / 2 + 1
+        ledger.time.advance(ledger.config.known_for / 2 + 1)
         receipt = await producer.submit("b", 1)
         names = [parse_inbox_key(key) for key in await ledger.store.keys("inbox/")]
         assert [name.known for name in names if name is not None and name.number == receipt.number] == [2]
@@ -451,7 +445,8 @@ def test_what_was_acknowledged_is_folded_once_and_what_was_not_at_most_once(data
         pending: list[tuple[str, asyncio.Future[Any]]] = []
         fate = st.sampled_from(["ok", "ok", "ok", "lost", "kept", "late"])
         for number in range(data.draw(st.integers(1, 15))):
-            ledger.store.fates[""] = data.draw(st.lists(fate, max_size=6))
+            ledger.store.end_script()
+            ledger.store.on("create", ANY, *data.draw(st.lists(fate, max_size=6)))
             text = f"{number}"
             future = producer.submit(text, 10)
             if data.draw(st.booleans()):
@@ -468,7 +463,7 @@ def test_what_was_acknowledged_is_folded_once_and_what_was_not_at_most_once(data
                 await ledger.store.land()
             if data.draw(st.integers(0, 5)) == 0:
                 await ledger.lead()
-        ledger.store.fates.clear()
+        ledger.store.end_script()
         await producer.drain()
         loose = []
         for text, future in pending:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tenure.errors import LedgerBusy
 from tenure.ledger import LedgerConfig, Producer, Tail
-from tenure.store import Entry
-from tests.unit.ledgers import EPOCH_MS, Ledger, Willful, compose, settle_tasks
+from tests.support.store import ANY, After, Hold, Request
+from tests.unit.ledgers import EPOCH_MS, Ledger, compose, settle_tasks
 
 
 @pytest.fixture
@@ -23,13 +22,13 @@ async def ledger() -> Ledger:
 async def test_decisions_are_dated_after_a_listing_that_was_slow(ledger: Ledger) -> None:
     """Deadlines are counted from that time: from an older one they would be over before anybody knew of them."""
 
-    async def slow(prefix: str) -> None:
-        if prefix == "inbox/":
-            ledger.time.seconds += 12.0
+    async def slow(request: Request) -> None:
+        if request.key == "inbox/":
+            ledger.time.advance(12.0)
 
     await ledger.put("p", 1)
-    began = EPOCH_MS + round(ledger.time.seconds * 1000)
-    ledger.store.before["list"] = slow
+    began = EPOCH_MS + round(ledger.time.true_seconds * 1000)
+    ledger.store.always("list", ANY, slow)
     tick = await ledger.term.tick()
     assert tick.entry is not None
     assert tick.entry.time_ms >= began + 12_000
@@ -40,32 +39,14 @@ async def test_decisions_are_dated_after_a_listing_that_was_slow(ledger: Ledger)
     assert situation.swept_ms <= began
 
 
-class Late(Willful):
-    """What a listing of the log shows is told when `go_on` is set."""
-
-    def __init__(self, beside: Willful) -> None:
-        super().__init__(clock=beside._clock, contents=beside._contents)
-        self.listed, self.go_on = asyncio.Event(), asyncio.Event()
-
-    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        rows = [row async for row in super().list(prefix, after=after)]
-        if prefix == "log/":
-            self.listed.set()
-            await self.go_on.wait()
-        for row in rows:
-            yield row
-
-
 async def test_who_reads_along_does_not_go_back_while_it_looks_for_the_end(ledger: Ledger) -> None:
     """The leader of the same process hands it entries meanwhile: none is to be heeded twice."""
-    store = Late(ledger.store)
+    store, listed = ledger.store.beside(), Hold()
     tail = Tail(store, config=ledger.config, clock=ledger.time)
-    store.go_on.set()
     await tail.start()
-    store.listed.clear()
-    store.go_on.clear()
+    store.always("list", "log/", After(listed))
     starting = asyncio.ensure_future(tail.start())
-    await store.listed.wait()
+    await listed.reached()
     for number in (1, 2, 3):
         await ledger.put("p", number)
         entry = (await ledger.term.tick()).entry
@@ -73,7 +54,7 @@ async def test_who_reads_along_does_not_go_back_while_it_looks_for_the_end(ledge
         assert entry.seq == tail.position
         assert tail.took(entry)
     position = tail.position
-    store.go_on.set()
+    listed.release()
     await starting
     assert tail.position == position
     assert await tail.poll() is None
@@ -88,7 +69,7 @@ async def test_what_is_ordered_is_sent_one_after_the_other(ledger: Ledger, order
     under_way: list[asyncio.Event] = []
     most = 0
 
-    async def hold(key: str) -> None:
+    async def hold(request: Request) -> None:
         nonlocal most
         free = asyncio.Event()
         under_way.append(free)
@@ -96,7 +77,7 @@ async def test_what_is_ordered_is_sent_one_after_the_other(ledger: Ledger, order
         await free.wait()
         under_way.remove(free)
 
-    ledger.store.before["create"] = hold
+    ledger.store.always("create", ANY, hold)
     sent = [producer.submit(f"{number}", 10, ordered=ordered) for number in range(3)]
     while not all(future.done() for future in sent):
         await settle_tasks(100)
@@ -113,10 +94,10 @@ async def test_a_producer_that_is_full_says_so_before_it_refuses() -> None:
     producer = Producer(ledger.store, compose, config=config, clock=ledger.time, draw_id=ledger.draw_id)
     free = asyncio.Event()
 
-    async def hold(key: str) -> None:
+    async def hold(request: Request) -> None:
         await free.wait()
 
-    ledger.store.before["create"] = hold
+    ledger.store.always("create", ANY, hold)
     sent = [producer.submit("first", 5)]
     await settle_tasks()
     while not producer.is_full:

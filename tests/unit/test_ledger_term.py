@@ -17,7 +17,7 @@ from tenure.ledger.layout import log_key
 from tenure.ledger.leader import _FOREIGN_NAMED, _MAX_REJECTIONS, Overtaken, Situation
 from tenure.ledger.log import Superseded, read_entry
 from tenure.ledger.records import Kind, LogEntry
-from tenure.store.memory import MemoryStore
+from tests.support.store import ANY, Request
 from tests.unit.ledgers import Ledger, settle_tasks
 
 
@@ -101,15 +101,15 @@ class TestFolding:
             await ledger.put(f"p{number:02}", 1, "x" * 150)
         held = asyncio.Event()
 
-        async def slow(key: str) -> None:
-            if key.startswith("inbox/"):
+        async def slow(request: Request) -> None:
+            if request.key.startswith("inbox/"):
                 await held.wait()
 
-        ledger.store.before["get"] = slow
+        ledger.store.always("get", ANY, slow)
         for _ in range(2):
             with contextlib.suppress(StoreError):
                 await ledger.term.tick()
-        assert sum(verb == "get" and key.startswith("inbox/") for verb, key in ledger.store.requests) == 2
+        assert ledger.store.count("get", "inbox/*") == 2
         held.set()
         await ledger.sweep()
         assert len(ledger.texts) == 20
@@ -117,10 +117,10 @@ class TestFolding:
     async def test_a_clock_that_was_far_ahead_is_told_of_once(
         self, ledger: Ledger, caplog: pytest.LogCaptureFixture
     ) -> None:
-        ledger.time.seconds += 7200
+        ledger.time.advance(7200)
         await ledger.put("p", 1)
         await ledger.tick()
-        ledger.time.seconds -= 7200
+        ledger.time.step_wall(-7200)
         await ledger.lead()
         await ledger.tick(3)
         told = [each.getMessage() for each in caplog.records if "ahead of the store's" in each.getMessage()]
@@ -140,14 +140,11 @@ class TestFolding:
         assert await ledger.inbox() == []
 
     async def test_a_delete_that_failed_is_made_good(self, ledger: Ledger) -> None:
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
         await ledger.put("p", 1)
-        ledger.store.before["delete"] = fail
+        failing = ledger.store.always("delete", ANY, StoreUnavailable("no"))
         await ledger.tick()
         assert await ledger.inbox() != []
-        del ledger.store.before["delete"]
+        failing.stop()
         await ledger.tick()
         assert await ledger.inbox() == []
         assert ledger.texts == ["p1"]
@@ -189,7 +186,7 @@ class TestFolding:
 
     async def test_one_that_was_given_up_on_and_is_there_counts(self, ledger: Ledger) -> None:
         await ledger.put("p", 1)
-        ledger.time.seconds += 1
+        ledger.time.advance(1)
         await ledger.put("p", 2, skipped=[1])
         await ledger.tick()
         assert ledger.texts == ["p1", "p2"]
@@ -202,17 +199,37 @@ class TestFolding:
         assert await ledger.store.keys("log/") == [log_key(1)]
         assert len(await ledger.inbox()) == 1
 
+    async def test_a_tick_after_the_lease_makes_no_request(self, ledger: Ledger) -> None:
+        await ledger.put("p", 1)
+        ledger.lease.valid = False
+        before = len(ledger.store.requests)
+        with pytest.raises(LeadershipLost):
+            await ledger.term.tick()
+        assert len(ledger.store.requests) == before
+
+    async def test_the_lease_lapses_while_the_inbox_is_read(self, ledger: Ledger) -> None:
+        """Nothing is written then: an entry of a leader that is none any more would have to be voided by everybody."""
+        await ledger.put("p", 1)
+
+        async def lapse(request: Request) -> None:
+            ledger.lease.valid = False
+
+        ledger.store.always("get", ANY, lapse)
+        with pytest.raises(LeadershipLost):
+            await ledger.term.tick()
+        assert await ledger.store.keys("log/") == [log_key(1)]
+
     async def test_the_lease_lapses_while_the_entry_is_written(self, ledger: Ledger) -> None:
         """It is written, and the next leader has it; this one told nobody, and deleted nothing."""
         await ledger.put("p", 1)
 
-        async def lapse(key: str) -> None:
+        async def lapse(request: Request) -> None:
             ledger.lease.valid = False
 
-        ledger.store.before["create"] = lapse
+        lapsing = ledger.store.always("create", ANY, lapse)
         with pytest.raises(LeadershipLost):
             await ledger.term.tick()
-        del ledger.store.before["create"]
+        lapsing.stop()
         assert ledger.clerk.committed_entries == []
         assert len(await ledger.inbox()) == 1
         await ledger.lead()
@@ -222,7 +239,7 @@ class TestFolding:
 
     async def test_an_entry_without_an_answer_is_not_written_twice(self, ledger: Ledger) -> None:
         await ledger.put("p", 1)
-        ledger.store.fates[log_key(2)] = ["kept"]
+        ledger.store.on("create", log_key(2), "kept")
         await ledger.tick()
         await ledger.put("p", 2)
         await ledger.tick()
@@ -261,7 +278,7 @@ class TestOthers:
 
     async def test_a_former_leaders_entry_that_lands_before_the_term_begins_counts(self, ledger: Ledger) -> None:
         await ledger.put("p", 1)
-        ledger.store.fates[log_key(2)] = ["late"] * 20
+        ledger.store.on("create", log_key(2), *(["late"] * 20))
 
         def lapse() -> None:
             ledger.lease.valid = False
@@ -273,12 +290,12 @@ class TestOthers:
         ledger.time.on_sleep = None
         successor = ledger.store.beside()
 
-        async def land(key: str) -> None:  # after catch-up, and before the entry that begins the term
+        async def land(request: Request) -> None:  # after catch-up, and before the entry that begins the term
             await ledger.store.land()
 
-        successor.before["create"] = land
+        landing = successor.always("create", ANY, land)
         term = await ledger.lead(store=successor)
-        del successor.before["create"]
+        landing.stop()
         assert term.state.seq == 3
         assert ledger.texts == ["p1"]
         await ledger.tick()
@@ -287,7 +304,7 @@ class TestOthers:
 
     async def test_a_former_leaders_entry_that_lands_after_the_term_began_is_refused(self, ledger: Ledger) -> None:
         await ledger.put("p", 1)
-        ledger.store.fates[log_key(2)] = ["late"] * 20
+        ledger.store.on("create", log_key(2), *(["late"] * 20))
 
         def lapse() -> None:
             ledger.lease.valid = False
@@ -340,10 +357,10 @@ class TestOthers:
             await ledger.lead(version=1)
 
     async def test_time_does_not_go_back(self, ledger: Ledger) -> None:
-        ledger.time.seconds = 500.0
+        ledger.time.advance(500)
         await ledger.put("p", 1)
         await ledger.tick()
-        ledger.time.seconds = 10.0
+        ledger.time.step_wall(-490)
         await ledger.lead()
         await ledger.put("p", 2)
         await ledger.tick()
@@ -372,15 +389,12 @@ class TestPoison:
         name = await ledger.put("p", 1)
         await ledger.raw(name.key, b"rubbish")
 
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        ledger.store.before["put"] = fail
+        failing = ledger.store.always("put", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
         assert await ledger.store.keys("log/") == [log_key(1)]
         assert len(await ledger.inbox()) == 1
-        del ledger.store.before["put"]
+        failing.stop()
         await ledger.tick()
         assert await ledger.store.keys("damaged/") != []
 
@@ -413,7 +427,7 @@ class TestPoison:
         assert ledger.texts == ["p1"]
         assert len(await ledger.inbox()) == 1
         assert "no batch is over" in ledger.term.problems[name.key]
-        assert ("get", name.key) not in ledger.store.requests
+        assert ledger.store.count("get", name.key) == 0
 
     async def test_a_newer_schema_is_left_and_told(self, ledger: Ledger) -> None:
         name = await ledger.put("q", 1)
@@ -429,11 +443,11 @@ class TestPoison:
     async def test_what_follows_a_newer_one_is_not_folded_before_it(self, ledger: Ledger) -> None:
         """Its producer is not known. That it was forgotten must not be believed: what it follows lies there."""
         first = await ledger.put("p", 1)
-        body = (await MemoryStore.get(ledger.store, first.key)).body  # type: ignore[union-attr]
+        body = (await ledger.store.inner.get(first.key)).body  # type: ignore[union-attr]
         await ledger.raw(first.key, b"newer")
         await ledger.put("p", 2)
         for _ in range(15):
-            ledger.time.seconds += 20
+            ledger.time.advance(20)
             await ledger.tick()
         assert ledger.texts == []
         assert len(await ledger.inbox()) == 2
@@ -452,7 +466,7 @@ class TestPoison:
     async def test_a_problem_that_is_gone_is_not_told_any_more(self, ledger: Ledger) -> None:
         await ledger.raw("inbox/README", b"hello")
         await ledger.tick()
-        await MemoryStore.delete(ledger.store, "inbox/README")
+        await ledger.store.inner.delete("inbox/README")
         await ledger.tick()
         assert ledger.term.problems == {}
 
@@ -481,11 +495,11 @@ class TestWithoutALook:
         await ledger.put("p", 1)
         asked: list[str] = []
 
-        async def note(key: str) -> None:
-            asked.append(key)
+        async def note(request: Request) -> None:
+            asked.append(request.key)
 
         for verb in ("get", "put", "create", "list", "delete"):
-            ledger.store.before[verb] = note
+            ledger.store.always(verb, ANY, note)
         tick = await ledger.term.tick(look=False)
         assert (tick.folded, tick.entry, tick.more) == (0, None, False)
         assert asked == []
@@ -517,15 +531,12 @@ class TestDeletes:
         await ledger.raw("seg/2", b"x")
         ledger.clerk.superfluous = ["seg/1"]
 
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("not now")
-
-        ledger.store.before["delete"] = fail
+        failing = ledger.store.always("delete", ANY, StoreUnavailable("not now"))
         await ledger.put("p", 1)
         await ledger.tick()
         assert [row.key async for row in ledger.store.list("seg/")] == ["seg/1", "seg/2"]
         assert len(await ledger.inbox()) == 1
-        del ledger.store.before["delete"]
+        failing.stop()
         await ledger.tick()
         assert [row.key async for row in ledger.store.list("seg/")] == ["seg/2"]
         assert await ledger.inbox() == []
@@ -535,11 +546,11 @@ class TestDeletes:
         gate = asyncio.Event()
         begun = []
 
-        async def hold(key: str) -> None:
-            begun.append(key)
+        async def hold(request: Request) -> None:
+            begun.append(request.key)
             await gate.wait()
 
-        ledger.store.before["delete"] = hold
+        ledger.store.always("delete", ANY, hold)
         for number in (1, 2, 3):
             await ledger.put("p", number)
             await ledger.tick()
@@ -555,7 +566,7 @@ class TestSweeps:
     """`swept_ms` says that everything that was in the inbox then is folded. It must be true."""
 
     async def test_an_empty_inbox_is_swept_at_once(self, ledger: Ledger) -> None:
-        ledger.time.seconds = 5.0
+        ledger.time.advance(5)
         await ledger.tick()
         assert ledger.clerk.situations[-1].swept_ms == round(await ledger.time.now() * 1000)
 
@@ -569,7 +580,7 @@ class TestSweeps:
         for _ in range(3):
             await ledger.tick()
             swept.append(ledger.clerk.situations[-1].swept_ms)
-            ledger.time.seconds += 1
+            ledger.time.advance(1)
         assert swept == [None, None, began]
         assert ledger.texts == ["p1", "p2", "p3", "p4", "p5"]
 
@@ -608,19 +619,15 @@ class TestSweeps:
         await ledger.tick(5)
         bad = await ledger.put("q", 1)
 
-        async def fail(key: str) -> None:
-            if key == bad.key:
-                raise StoreUnavailable("no answer")
-
-        ledger.store.before["get"] = fail
+        failing = ledger.store.always("get", bad.key, StoreUnavailable("no answer"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
         assert ledger.term._sweep_unread == {"p", "q"}
-        del ledger.store.before["get"]
+        failing.stop()
         await ledger.put("p", 2)
         await ledger.tick(2)
         assert ledger.texts == ["p1", "p2", "p3", "q1"]
-        assert ledger.store.requests.count(("get", early.key)) == 1
+        assert ledger.store.count("get", early.key) == 1
         assert ledger.term._kept == {}
         assert ledger.term._kept_bytes == 0
 
@@ -647,13 +654,10 @@ class TestSweeps:
         await ledger.raw(name.key, b"rubbish")
         await ledger.put("p", 1)
 
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        ledger.store.before["put"] = fail
+        failing = ledger.store.always("put", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
-        del ledger.store.before["put"]
+        failing.stop()
         await ledger.sweep()
         assert ledger.texts == ["p1"]
         assert ledger.clerk.situations[-1].unread == {"a"}
@@ -669,13 +673,13 @@ class TestSweeps:
         await ledger.put("c", 1)
         gates = {slow.key: asyncio.Event(), fails.key: asyncio.Event()}
 
-        async def hold(key: str) -> None:
-            if key in gates:
-                await gates[key].wait()
-            if key == fails.key:
+        async def hold(request: Request) -> None:
+            if request.key in gates:
+                await gates[request.key].wait()
+            if request.key == fails.key:
                 raise StoreUnavailable("no answer")
 
-        ledger.store.before["get"] = hold
+        holding = ledger.store.always("get", ANY, hold)
         await ledger.term.tick()
         assert ledger.texts == ["c1"]
         for gate in gates.values():
@@ -684,7 +688,7 @@ class TestSweeps:
         await ledger.tick()
         assert ledger.texts == ["c1", "a1"]
         assert ledger.clerk.situations[-1].unread == {"b"}
-        del ledger.store.before["get"]
+        holding.stop()
         await ledger.tick(2)
         assert ledger.texts == ["c1", "a1", "b1"]
         assert ledger.clerk.situations[-1].unread == set()
@@ -695,11 +699,11 @@ class TestSweeps:
         await ledger.put("b", 1)
         gate = asyncio.Event()
 
-        async def hold(key: str) -> None:
-            if key == slow.key:
+        async def hold(request: Request) -> None:
+            if request.key == slow.key:
                 await gate.wait()
 
-        ledger.store.before["get"] = hold
+        ledger.store.always("get", ANY, hold)
         await ledger.tick()
         await ledger.put("c", 1)
         await ledger.tick()
@@ -710,16 +714,16 @@ class TestSweeps:
         await ledger.tick()
         assert ledger.texts == ["b1", "c1", "a1"]
         assert ledger.clerk.situations[-1].swept_ms is not None
-        gets = [key for verb, key in ledger.store.requests if verb == "get" and key == slow.key]
+        gets = ledger.store.made("get", slow.key)
         assert len(gets) == 1
 
     async def test_a_straggler_alone_does_not_keep_decisions_waiting(self, ledger: Ledger) -> None:
         await ledger.put("a", 1)
 
-        async def hold(key: str) -> None:
+        async def hold(request: Request) -> None:
             await asyncio.Event().wait()
 
-        ledger.store.before["get"] = hold
+        ledger.store.always("get", ANY, hold)
         async with asyncio.timeout(30):
             await ledger.tick()
         assert [situation.swept_ms for situation in ledger.clerk.situations] == [None]
@@ -728,11 +732,7 @@ class TestSweeps:
     async def test_one_object_that_can_never_be_read_does_not_stop_everything(self, ledger: Ledger) -> None:
         bad = await ledger.put("a", 1)
 
-        async def fail(key: str) -> None:
-            if key == bad.key:
-                raise StoreUnavailable("the archive tier does not give it back")
-
-        ledger.store.before["get"] = fail
+        failing = ledger.store.always("get", bad.key, StoreUnavailable("the archive tier does not give it back"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
         await ledger.put("b", 1)
@@ -744,20 +744,17 @@ class TestSweeps:
         assert ledger.clerk.situations[-1].swept_ms is not None
         assert ledger.clerk.situations[-1].unread == {"a"}
         assert "cannot be read" in ledger.term.problems[bad.key]
-        del ledger.store.before["get"]
+        failing.stop()
         await ledger.tick()
         assert ledger.texts == ["b1", "a1"]
 
     async def test_a_listing_that_fails_decides_nothing(self, ledger: Ledger) -> None:
         await ledger.put("p", 1)
 
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        ledger.store.before["list"] = fail
+        failing = ledger.store.always("list", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreError):
             await ledger.term.tick()
-        del ledger.store.before["list"]
+        failing.stop()
         assert ledger.clerk.situations == []
         await ledger.tick()
         assert ledger.texts == ["p1"]
@@ -780,16 +777,16 @@ class TestForgetting:
 
     async def silence(self, ledger: Ledger) -> None:
         """A retention passes, and somebody else goes on."""
-        ledger.time.seconds += ledger.config.retention + 1
+        ledger.time.advance(ledger.config.retention + 1)
         await ledger.tick()
 
     async def test_a_silent_producer_is_forgotten_and_its_copies_are_set_aside(self, ledger: Ledger) -> None:
         name = await ledger.put("p", 1)
         await ledger.tick()
-        ledger.time.seconds += ledger.config.retention - 1
+        ledger.time.advance(ledger.config.retention - 1)
         await ledger.tick()
         assert "p" in ledger.term.state.producers.known
-        ledger.time.seconds += 2
+        ledger.time.advance(2)
         await ledger.tick()
         assert ledger.term.state.producers.known == {}
         assert ledger.term.state.producers.horizon == 2
@@ -803,14 +800,11 @@ class TestForgetting:
         await ledger.put("p", 1)
         await ledger.tick()
 
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        ledger.store.before["delete"] = fail
+        failing = ledger.store.always("delete", ANY, StoreUnavailable("no"))
         await ledger.put("p", 1)
         await self.silence(ledger)
         assert "p" in ledger.term.state.producers.known
-        del ledger.store.before["delete"]
+        failing.stop()
         await ledger.tick(2)
         assert ledger.term.state.producers.known == {}
 
@@ -854,11 +848,11 @@ class TestForgetting:
         await ledger.tick(2)
         gate = asyncio.Event()
 
-        async def hold(key: str) -> None:
-            if key == second.key:
+        async def hold(request: Request) -> None:
+            if request.key == second.key:
                 await gate.wait()
 
-        ledger.store.before["get"] = hold
+        ledger.store.always("get", ANY, hold)
         await ledger.tick()
         gate.set()
         await settle_tasks()
@@ -876,13 +870,9 @@ class TestForgetting:
         await ledger.put("p", 3, known=seq)
         await ledger.tick(2)
 
-        async def fail(key: str) -> None:
-            if key == second.key:
-                raise StoreUnavailable("no answer")
-
-        ledger.store.before["get"] = fail
+        failing = ledger.store.always("get", second.key, StoreUnavailable("no answer"))
         await ledger.tick()
-        del ledger.store.before["get"]
+        failing.stop()
         await ledger.tick(5)
         assert ledger.texts == ["p1", "p2", "p3"]
 
@@ -894,7 +884,7 @@ class TestForgetting:
         await self.silence(ledger)
         seq = ledger.term.state.seq
         await ledger.put("p", 2, known=seq)
-        ledger.time.seconds -= 3
+        ledger.time.step_wall(-3)
         await ledger.put("p", 3, known=seq)
         await ledger.tick(6)
         assert ledger.texts == ["p1", "p2", "p3"]
@@ -915,7 +905,7 @@ class TestForgetting:
         await ledger.raw("inbox/0", b"")  # a page of its own, and 12 lands behind it
         await ledger.tick()
         await ledger.put("p", 13, after=10, ahead=[12], known=1)
-        ledger.time.seconds += 0.001
+        ledger.time.advance(0.001)
         await ledger.sweep()
         await ledger.put("p", 12, after=10, known=1)
         for _ in range(5):
@@ -928,7 +918,7 @@ class TestForgetting:
         name = await ledger.put("p", 3)
         await ledger.tick(20)
         assert len(await ledger.inbox()) == 1, "a retention has not passed"
-        ledger.time.seconds += ledger.config.retention + 1
+        ledger.time.advance(ledger.config.retention + 1)
         await ledger.tick(20)
         assert await ledger.inbox() == []
         assert ledger.texts == ["p1"]
@@ -941,7 +931,7 @@ class TestForgetting:
         for number in range(25):
             await ledger.put(f"p{number}", 1)
         await ledger.tick()
-        ledger.time.seconds += ledger.config.retention + 1
+        ledger.time.advance(ledger.config.retention + 1)
         left = []
         for _ in range(4):
             await ledger.tick()
@@ -956,7 +946,7 @@ class TestForgetting:
             await ledger.put(f"q{number}", 1, after=0)
             await ledger.put(f"q{number}", 2, after=0)
             await ledger.tick()
-        ledger.time.seconds += ledger.config.retention + 1
+        ledger.time.advance(ledger.config.retention + 1)
         await ledger.tick(3)
         term = ledger.term
         assert term.state.producers.known == {}
@@ -972,7 +962,7 @@ class TestHousekeeping:
         for number in range(1, 31):
             await ledger.put("p", number)
             await ledger.tick(2)
-            ledger.time.seconds += 2
+            ledger.time.advance(2)
         await ledger.tick(5)
         assert 1 < len(await ledger.store.keys("snapshots/")) < 6
         assert len(await ledger.store.keys("log/")) < 25
@@ -987,18 +977,18 @@ class TestHousekeeping:
         await ledger.lead()
         turns = 0
 
-        async def wait(key: str) -> None:
+        async def wait(request: Request) -> None:
             nonlocal turns
             turns += 1
             await settle_tasks()
 
-        ledger.store.before["create"] = wait
+        waiting = ledger.store.always("create", ANY, wait)
         for number in range(1, 6):
             await ledger.put("p", number)
             await ledger.term.tick()
         await settle_tasks(100)
         assert turns
-        del ledger.store.before["create"]
+        waiting.stop()
         texts = ledger.texts
         await ledger.lead()
         assert ledger.texts == texts == [f"p{number}" for number in range(1, 6)]
@@ -1018,11 +1008,11 @@ class TestHousekeeping:
         slow = await ledger.put("a", 1)
         await ledger.put("b", 1)
 
-        async def hold(key: str) -> None:
-            if key == slow.key:
+        async def hold(request: Request) -> None:
+            if request.key == slow.key:
                 await asyncio.Event().wait()
 
-        ledger.store.before["get"] = hold
+        ledger.store.always("get", ANY, hold)
         await ledger.term.tick()
         before = asyncio.all_tasks()
         await ledger.term.aclose()
@@ -1048,7 +1038,7 @@ def test_every_batch_is_folded_once_and_in_order(data: st.DataObject) -> None:
         bodies = {}
         failing = {"left": 0}
 
-        async def fail(key: str) -> None:
+        async def fail(request: Request) -> None:
             if failing["left"]:
                 failing["left"] -= 1
                 raise StoreUnavailable("no answer")
@@ -1056,32 +1046,33 @@ def test_every_batch_is_folded_once_and_in_order(data: st.DataObject) -> None:
         for _ in range(data.draw(st.integers(5, 30))):
             step = data.draw(st.sampled_from(["send", "send", "lose", "copy", "tick", "tick", "fail", "lead", "quiet"]))
             uid = data.draw(st.sampled_from(["p", "q"]))
-            ledger.time.seconds += 0.01
+            ledger.time.advance(0.01)
             if step in ("send", "lose"):
                 sent[uid] += 1
                 number = sent[uid]
                 if step == "send":
                     known = ledger.term.state.seq
                     name = await ledger.put(uid, number, known=known, skipped=list(skipped[uid]))
-                    bodies[name] = (await MemoryStore.get(ledger.store, name.key)).body  # type: ignore[union-attr]
+                    bodies[name] = (await ledger.store.inner.get(name.key)).body  # type: ignore[union-attr]
                     durable[uid].append(number)
                 else:
                     skipped[uid].append(number)
             elif step == "copy" and bodies:
                 name = data.draw(st.sampled_from(sorted(bodies)))
-                await MemoryStore.create(ledger.store, name.key, bodies[name])
+                await ledger.store.inner.create(name.key, bodies[name])
             elif step == "fail":
                 failing["left"] = data.draw(st.integers(1, 3))
                 verb = data.draw(st.sampled_from(["get", "list", "delete", "prepare"]))
-                ledger.store.before = {verb: fail}
+                ledger.store.end_script()
+                ledger.store.always(verb, ANY, fail)
                 if verb == "prepare":
                     ledger.clerk.prepare_errors = [StoreUnavailable("no")] * failing["left"]
             elif step == "lead":
-                ledger.store.before = {}
+                ledger.store.end_script()
                 await ledger.lead()
             elif step == "quiet":
-                ledger.store.before = {}
-                ledger.time.seconds += ledger.config.retention / 2 + 1
+                ledger.store.end_script()
+                ledger.time.advance(ledger.config.retention / 2 + 1)
             else:
                 try:
                     await ledger.tick()
@@ -1093,7 +1084,7 @@ def test_every_batch_is_folded_once_and_in_order(data: st.DataObject) -> None:
                     text = _text(key[21:])
                     folded = text in ledger.texts or text[0] in situation.unread
                     assert folded or written >= (situation.swept_ms or 0), "swept, and not folded"
-        ledger.store.before = {}
+        ledger.store.end_script()
         ledger.clerk.prepare_errors = []
         for _ in range(8):
             await ledger.sweep()
@@ -1115,7 +1106,38 @@ def _text(name: str) -> str:
 
 
 async def _modified(ledger: Ledger, key: str) -> int:
-    async for entry in MemoryStore.list(ledger.store, "inbox/"):
+    async for entry in ledger.store.inner.list("inbox/"):
         if entry.key == key:
             return round(entry.modified.timestamp() * 1000)
     raise AssertionError(key)
+
+
+# Found by mutants
+
+
+async def test_what_was_too_large_was_not_swept_if_the_rest_could_not_be_read() -> None:
+    ledger = Ledger(objects_per_tick=2)
+    await ledger.lead()
+    large, fails = await ledger.put("a", 1), await ledger.put("b", 1)
+    await ledger.raw(large.key, b"x" * (MAX_INBOX_BYTES + 1))
+    await ledger.put("p", 1)
+
+    ledger.store.always("get", fails.key, "lost")
+    with pytest.raises(StoreError):
+        await ledger.term.tick()
+    await ledger.sweep()
+    assert ledger.texts == ["p1"]
+    assert ledger.clerk.situations[-1].unread == {"a", "b"}
+
+
+async def test_what_was_taken_out_of_the_inbox_is_not_folded_from_memory(ledger: Ledger) -> None:
+    await ledger.put("p", 1)
+    await ledger.tick()
+    early = await ledger.put("p", 3, "old")
+    await ledger.tick()
+    await ledger.store.inner.delete(early.key)
+    await ledger.tick()
+    await ledger.put("p", 3, "new")
+    await ledger.put("p", 2)
+    await ledger.tick(2)
+    assert ledger.texts == ["p1", "p2", "new"]

@@ -15,49 +15,33 @@ from tenure.ledger.layout import log_key
 from tenure.ledger.log import log_end
 from tenure.plugins.ledgered import Following, LedgerView, look_up
 from tenure.plugins.ledgered import view as view_module
-from tenure.store import NotModified, Stored, Version
 from tenure.store.memory import MemoryStore
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, Request, ScriptedStore
 from tests.unit.leases import numbered
-from tests.unit.ledgers import QUICK, Ledger, Notes, Time, settle_tasks
+from tests.unit.ledgers import QUICK, Ledger, Notes, settle_tasks
 
 
-class Growing(MemoryStore):
+class Growing(ScriptedStore):
     """A log that somebody writes to before every request, and requests that take their time."""
 
-    def __init__(self, time: Time) -> None:
-        super().__init__()
-        self.time = time
+    def __init__(self) -> None:
+        self.time = ScriptedClock()
+        super().__init__(clock=self.time)
         self.growth = 0
         self.seconds = 0.0
         self.written = 0
-        self.failures = 0
-        self.gets = 0
+        self.always("get list", ANY, self._pass)
 
     async def grow(self, count: int) -> None:
         for _ in range(count):
             self.written += 1
             entry = LogEntry(write_id=f"w{self.written}", seq=self.written, epoch=1, time_ms=0)
-            await super().put(log_key(self.written), encode(entry))
+            await self.inner.put(log_key(self.written), encode(entry))
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        self.gets += 1
-        await self._pass()
-        return await super().get(key, unless=unless)
-
-    def list(self, prefix: str = "", *, after: str | None = None) -> Any:
-        async def rows() -> Any:
-            await self._pass()
-            async for entry in super(Growing, self).list(prefix, after=after):
-                yield entry
-
-        return rows()
-
-    async def _pass(self) -> None:
-        self.time.seconds += self.seconds
+    async def _pass(self, request: Request) -> None:
+        self.time.advance(self.seconds)
         await self.grow(self.growth)
-        if self.failures:
-            self.failures -= 1
-            raise StoreUnavailable("out of order")
 
 
 USUAL = LedgerConfig()
@@ -77,7 +61,7 @@ def _view(store: Growing, config: LedgerConfig = QUICK) -> LedgerView:
 
 @pytest.mark.parametrize("growth", [0, 1, 3])
 async def test_what_was_there_when_it_was_asked_for_is_seen_and_it_comes_to_an_end(growth: int) -> None:
-    store = Growing(Time())
+    store = Growing()
     await store.grow(5)
     view = _view(store)
     store.growth = growth
@@ -90,19 +74,19 @@ async def test_what_was_there_when_it_was_asked_for_is_seen_and_it_comes_to_an_e
 
 
 async def test_nothing_new_costs_one_request() -> None:
-    store = Growing(Time())
+    store = Growing()
     await store.grow(3)
     view = _view(store)
     await view.refresh()
     for news in (0, 0, 1, 0):
         await store.grow(news)
-        store.gets = 0
+        before = store.count("get")
         await view.refresh()
-        assert store.gets == 1 + 2 * news
+        assert store.count("get") == before + 1 + 2 * news
 
 
 async def test_it_is_read_no_further_than_asked_for() -> None:
-    store = Growing(Time())
+    store = Growing()
     await store.grow(3)
     view = _view(store)
     await view.refresh()
@@ -115,11 +99,11 @@ async def test_it_is_read_no_further_than_asked_for() -> None:
 
 
 async def test_after_a_long_time_it_is_read_anew_and_a_ghost_is_not_believed() -> None:
-    store = Growing(Time())
+    store = Growing()
     await store.grow(3)
     view = _view(store)
     state = await view.refresh()
-    store.time.seconds += QUICK.trusted_for
+    store.time.advance(QUICK.trusted_for)
     await store.grow(1)
     again = await view.refresh()
     assert again is not state
@@ -127,12 +111,12 @@ async def test_after_a_long_time_it_is_read_anew_and_a_ghost_is_not_believed() -
 
 
 async def test_what_goes_wrong_half_way_is_read_anew() -> None:
-    store = Growing(Time())
+    store = Growing()
     await store.grow(3)
     view = _view(store)
     state = await view.refresh()
     await store.grow(3)
-    store.failures = 1
+    store.on("get list", ANY, "lost")
     with pytest.raises(StoreUnavailable):
         await view.refresh()
     again = await view.refresh()
@@ -141,7 +125,7 @@ async def test_what_goes_wrong_half_way_is_read_anew() -> None:
 
 
 async def test_those_who_ask_at_once_take_turns() -> None:
-    store = Growing(Time())
+    store = Growing()
     await store.grow(3)
     view = _view(store)
     store.growth = 1
@@ -150,7 +134,7 @@ async def test_those_who_ask_at_once_take_turns() -> None:
 
 
 async def test_a_log_with_a_hole_is_told() -> None:
-    store = Growing(Time())
+    store = Growing()
     await store.grow(9)
     await store.delete(log_key(4))
     with pytest.raises(LedgerDamaged, match="entry 4 of the log is missing"):
@@ -170,7 +154,7 @@ async def test_what_was_condensed_and_trimmed_is_looked_up() -> None:
         await ledger.put("p", number, f"note {number}")
         await ledger.tick()
         await settle_tasks()
-        ledger.time.seconds += 2 * QUICK.trim_delay
+        ledger.time.advance(2 * QUICK.trim_delay)
     assert len(await ledger.store.keys("log/")) < 12
     state = LedgerState(Notes())
     await look_up(ledger.store, state)
@@ -192,7 +176,7 @@ async def test_what_is_trimmed_while_it_is_read_is_not_taken_for_the_end(monkeyp
 
     async def listed_and_stood_still(store: Any) -> int:
         end = await log_end(store)
-        ledger.time.seconds += 0.9 * QUICK.trusted_for
+        ledger.time.advance(0.9 * QUICK.trusted_for)
         await ledger.store.delete(*(log_key(seq) for seq in range(1, 61)))
         return end
 
@@ -200,7 +184,7 @@ async def test_what_is_trimmed_while_it_is_read_is_not_taken_for_the_end(monkeyp
     for _ in range(3):
         state = await view.refresh()
         assert state.machine.texts == [f"note {number}" for number in range(1, 81)]  # type: ignore[attr-defined]
-        ledger.time.seconds += 0.5 * QUICK.trusted_for
+        ledger.time.advance(0.5 * QUICK.trusted_for)
     monkeypatch.undo()
     state = await view.refresh(until=state.seq)
     assert state.seq > 80
@@ -253,7 +237,7 @@ class Listener:
 
 
 async def test_from_joining_on_every_entry_is_heard_once() -> None:
-    store = Growing(Time())
+    store = Growing()
     await store.grow(3)
     listener = Listener(store)
     await listener.following.join()
@@ -276,7 +260,7 @@ async def test_from_joining_on_every_entry_is_heard_once() -> None:
 async def test_one_that_began_before_anybody_leads_hears_all(is_said: bool) -> None:
     """Only who may lead says how long entries are kept, and that may be later: a slow store must not make who was
     first distrust the log, and begin anew at its end again and again."""
-    store = Growing(Time())
+    store = Growing()
     listener = Listener(store, ledger=await _agreed(store, reads=False))
     store.seconds = 0.3
     await listener.following.join()
@@ -285,7 +269,7 @@ async def test_one_that_began_before_anybody_leads_hears_all(is_said: bool) -> N
     if is_said:  # an older tenure says nothing
         await _agreed(store, reads=True)
     for number in range(1, 6):
-        store.time.seconds += 0.4
+        store.time.advance(0.4)
         await store.grow(1)
         await listener.until(lambda number=number: number in listener.heard)
     assert listener.heard == [1, 2, 3, 4, 5]
@@ -294,21 +278,21 @@ async def test_one_that_began_before_anybody_leads_hears_all(is_said: bool) -> N
 
 
 async def test_who_is_told_later_believes_no_longer_than_that() -> None:
-    store = Growing(Time())
+    store = Growing()
     trust = Trust(store, await _agreed(store, reads=False))
     assert await trust.holds(100.0), "nobody has led"
     await _agreed(store, reads=True, config=QUICK)
     assert await trust.holds(QUICK.trusted_for - 0.01)
     assert not await trust.holds(QUICK.trusted_for)
-    store.gets = 0
+    before = store.count("get")
     assert not await trust.holds(QUICK.trusted_for)
-    assert store.gets == 0, "it is known now"
+    assert store.count("get") == before, "it is known now"
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["who reads", "who only sends"])
 async def test_an_older_leader_trims_as_ever_and_nobody_believes_for_longer(reads: bool) -> None:
     """It knows nothing of what is agreed on: where that was longer, the log it had trimmed was one that had ended."""
-    store = Growing(Time())
+    store = Growing()
     sender = Trust(store, await _agreed(store, reads=False))
     reader = Trust(store, await _agreed(store, reads=True, config=LedgerConfig(trim_delay=240.0)))
     trust = reader if reads else sender
@@ -318,26 +302,26 @@ async def test_an_older_leader_trims_as_ever_and_nobody_believes_for_longer(read
 
 @pytest.mark.parametrize("body", [b"{", b'{"tenure":"ledger","writeId":"w","schemaVersion":99}'])
 async def test_what_cannot_be_known_is_not_relied_upon(body: bytes) -> None:
-    store = Growing(Time())
+    store = Growing()
     trust = Trust(store, await _agreed(store, reads=False))
     await store.put(LEDGER, body)
     assert not await trust.holds(1.0)
 
 
 async def test_a_view_that_began_before_anybody_leads_reads_on() -> None:
-    store = Growing(Time())
+    store = Growing()
     view = _view(store, await ledger_of_onlooker(store))
     state = await view.refresh()
     await _agreed(store, reads=True)
     for number in range(1, 4):
-        store.time.seconds += 5.0
+        store.time.advance(5.0)
         await store.grow(1)
         assert await view.refresh() is state
         assert state.seq == number
 
 
 async def test_it_reads_for_as_long_as_anybody_waits() -> None:
-    store = Growing(Time())
+    store = Growing()
     listener = Listener(store)
     await asyncio.gather(listener.following.join(), listener.following.join())
     listener.following.leave()
@@ -351,7 +335,7 @@ async def test_it_reads_for_as_long_as_anybody_waits() -> None:
 
 
 async def test_entries_of_a_former_leader_are_not_heard() -> None:
-    store = Growing(Time())
+    store = Growing()
     listener = Listener(store)
     await listener.following.join()
     for seq, epoch in ((1, 2), (2, 1), (3, 2)):
@@ -361,19 +345,19 @@ async def test_entries_of_a_former_leader_are_not_heard() -> None:
 
 
 async def test_a_store_that_fails_is_asked_again() -> None:
-    store = Growing(Time())
+    store = Growing()
     listener = Listener(store)
     await listener.following.join()
-    store.failures = 5
+    store.on("get list", ANY, *["lost"] * 5)
     await store.grow(2)
     await listener.until(lambda: listener.heard == [1, 2])
     await listener.following.aclose()
 
 
 async def test_who_cannot_begin_is_told_and_does_not_count() -> None:
-    store = Growing(Time())
+    store = Growing()
     listener = Listener(store)
-    store.failures = 1
+    store.on("get list", ANY, "lost")
     with pytest.raises(StoreUnavailable):
         await listener.following.join()
     assert listener.ends == 1
@@ -386,10 +370,10 @@ async def test_who_cannot_begin_is_told_and_does_not_count() -> None:
 @pytest.mark.parametrize("gap_failures", [0, 3])
 async def test_what_was_missed_is_learned_before_anything_else_is_heard(gap_failures: int) -> None:
     """Also if the store fails just then: who waits for what was missed would wait for ever."""
-    store = Growing(Time())
+    store = Growing()
     listener = Listener(store, gap_failures=gap_failures)
     await listener.following.join()
-    store.time.seconds += QUICK.trusted_for
+    store.time.advance(QUICK.trusted_for)
     await store.grow(3)
     await listener.until(lambda: listener.gaps == 1)
     assert listener.heard == []

@@ -10,54 +10,19 @@ from typing import Any
 import pytest
 
 from tenure.errors import InvalidKey, NotFound, StoreUnavailable
-from tenure.store import Applied, Entry, NotModified, Outcome, Rejected, Stored, Unknown, Version
+from tenure.store import Applied, Entry, NotModified, Rejected, Stored, Unknown, Version
 from tenure.store.limited import TimeLimited
 from tenure.store.memory import MemoryStore
+from tests.support.store import ANY, Hold, ScriptedStore
 
 LIMIT = 0.05
 
 
-class Stuck(MemoryStore):
-    """Answers nothing until `freed`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.freed = asyncio.Event()
-        self.begun = 0
-        self.cancelled = 0
-
-    async def _wait(self) -> None:
-        self.begun += 1
-        try:
-            await self.freed.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        await self._wait()
-        return await super().get(key, unless=unless)
-
-    async def put(self, key: str, body: bytes) -> Version:
-        await self._wait()
-        return await super().put(key, body)
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        await self._wait()
-        return await super().create(key, body)
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        await self._wait()
-        return await super().replace(key, body, expected)
-
-    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        await self._wait()
-        async for entry in super().list(prefix, after=after):
-            yield entry
-
-    async def delete(self, *keys: str) -> None:
-        await self._wait()
-        await super().delete(*keys)
+def stuck() -> tuple[ScriptedStore, Hold]:
+    """A store that answers nothing until it is released."""
+    store, hold = ScriptedStore(), Hold()
+    store.always(ANY, ANY, hold)
+    return store, hold
 
 
 async def listed(store: TimeLimited, prefix: str = "", after: str | None = None) -> list[str]:
@@ -79,37 +44,37 @@ THREE_WAYS: dict[str, Call] = {
 
 @pytest.mark.parametrize("call", RAISING.values(), ids=RAISING)
 async def test_a_request_without_an_answer_ends_and_says_so(call: Call) -> None:
-    inner = Stuck()
+    inner, hold = stuck()
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="no answer within"):
         await call(TimeLimited(inner, LIMIT))
     assert LIMIT * 0.9 <= time.monotonic() - began < 10
-    assert (inner.begun, inner.cancelled) == (1, 1)
+    assert (hold.begun, hold.cancelled) == (1, 1)
 
 
 @pytest.mark.parametrize("call", THREE_WAYS.values(), ids=THREE_WAYS)
 async def test_a_conditional_write_without_an_answer_is_unknown(call: Call) -> None:
     """It may still happen, and must not be taken for a rejection."""
-    outcome = await call(TimeLimited(Stuck(), LIMIT))
+    outcome = await call(TimeLimited(stuck()[0], LIMIT))
     assert isinstance(outcome, Unknown)
     assert isinstance(outcome.error, StoreUnavailable)
     assert "no answer within 0.05 s" in str(outcome.error)
 
 
 async def test_a_listing_has_a_limit_of_its_own() -> None:
-    inner = Stuck()
+    inner, hold = stuck()
     store = TimeLimited(inner, LIMIT, list_seconds=30.0)
-    await MemoryStore.create(inner, "a", b"")
+    await inner.inner.create("a", b"")
     listing = asyncio.create_task(listed(store))
     await asyncio.sleep(3 * LIMIT)
     assert not listing.done()
-    inner.freed.set()
+    hold.release()
     assert await listing == ["a"]
 
 
 async def test_the_message_of_a_listing_names_its_own_limit() -> None:
     with pytest.raises(StoreUnavailable, match=r"no answer within 0\.05 s"):
-        await listed(TimeLimited(Stuck(), 30.0, list_seconds=LIMIT))
+        await listed(TimeLimited(stuck()[0], 30.0, list_seconds=LIMIT))
 
 
 async def test_a_listing_is_limited_as_a_whole() -> None:
@@ -170,7 +135,7 @@ async def test_errors_of_the_store_are_passed_on_as_they_are() -> None:
 
 async def test_a_cancelled_caller_is_cancelled() -> None:
     """Not told that the store was late."""
-    call = asyncio.create_task(TimeLimited(Stuck(), 30.0).create("k", b""))
+    call = asyncio.create_task(TimeLimited(stuck()[0], 30.0).create("k", b""))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -86,7 +86,7 @@ class TestDecisions:
             assert rules.lasts / 0.99 <= rules.lapses_after(ttl) / 1.01
             assert rules.renew_every + rules.request_timeout < rules.held_for, "one lost answer does not cost it"
 
-    @pytest.mark.req("DB-4", "EF-9")
+    @pytest.mark.req("DB-4")
     def test_what_is_behind_what_was_seen_was_put_back(self) -> None:
         known = Known(7, "u1")
         assert judge(record(), known) == record()

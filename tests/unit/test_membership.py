@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -25,65 +23,19 @@ from tenure.coordinator.membership import (
 from tenure.election.rank import MAX_STEPS
 from tenure.election.records import MAX_RECORD_BYTES, Member, Members, Worker, decode, encode
 from tenure.errors import StoreUnavailable, WorkerReplaced
-from tenure.store import Entry, NotModified, Outcome, Stored, Unknown, Version
-from tenure.store.memory import MemoryStore
+from tenure.store import Stored
 from tenure.testing import SimulatedClock
+from tests.support.store import ANY, CONDITIONAL, After, Request, ScriptedStore, WholeSeconds
 from tests.unit.leases import numbered
 
 TIMEOUT = 20.0
 TOO_NEW = b'{"schemaVersion":2}'
 
 
-class Register(MemoryStore):
-    """Counts requests, shows whole seconds if told to, and loses answers."""
-
-    def __init__(self, clock: SimulatedClock) -> None:
-        super().__init__(clock=clock)
-        self.requests: list[str] = []
-        self.whole_seconds = False
-        self.fates: list[str] = []
-        self.unreadable = 0
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        self.requests.append(f"get {key}")
-        if self.unreadable:
-            self.unreadable -= 1
-            raise StoreUnavailable("unreadable")
-        return await super().get(key, unless=unless)
-
-    async def list(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        self.requests.append(f"list {prefix}")
-        async for entry in super().list(prefix, after=after):
-            modified = entry.modified.replace(microsecond=0) if self.whole_seconds else entry.modified
-            yield msgspec.structs.replace(entry, modified=modified)
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        self.requests.append(f"create {key}")
-        return await self._fated(lambda: MemoryStore.create(self, key, body))
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        self.requests.append(f"replace {key}")
-        return await self._fated(lambda: MemoryStore.replace(self, key, body, expected))
-
-    async def _fated(self, send: Any) -> Outcome:
-        fate = self.fates.pop(0) if self.fates else "ok"
-        if fate == "ok":
-            return await send()
-        if fate == "twice":
-            await send()
-            return await send()
-        if fate == "kept":
-            await send()
-        return Unknown(StoreUnavailable(fate))
-
-    def gets(self) -> list[str]:
-        return [request for request in self.requests if request.startswith("get ")]
-
-
 class Scene:
     def __init__(self) -> None:
         self.clock = SimulatedClock()
-        self.store = Register(self.clock)
+        self.store = ScriptedStore(clock=self.clock)
         self.starts = 0
 
     def own(self, name: str, priority: int = 0) -> OwnRecord:
@@ -98,7 +50,7 @@ class Scene:
         return Roster(self.store, own, own.who, TIMEOUT, self.clock)  # type: ignore[attr-defined]
 
     async def stored(self, name: str) -> Worker:
-        answer = await MemoryStore.get(self.store, worker_key(name))
+        answer = await self.store.inner.get(worker_key(name))
         assert isinstance(answer, Stored)
         worker = decode(answer.body, Worker)
         assert isinstance(worker, Worker)
@@ -137,7 +89,8 @@ async def test_a_heartbeat_that_may_have_been_followed_by_another_tells_no_time(
     await roster.survey()
     before = roster.stamped
     scene.clock.advance(5)
-    scene.store.fates, scene.store.unreadable = ["kept"], 1
+    scene.store.on(CONDITIONAL, ANY, "kept")
+    scene.store.on("get", ANY, "lost")
     with pytest.raises(StoreUnavailable):
         await beat(ada)  # it was written, and nobody knows when
     await roster.survey()
@@ -168,7 +121,7 @@ async def test_a_heartbeat_is_one_request(scene: Scene) -> None:
     scene.clock.advance(5)
     scene.store.requests.clear()
     await beat(ada)
-    assert scene.store.requests == [f"replace {worker_key('ada')}"]
+    assert scene.store.log == [f"replace {worker_key('ada')}"]
     worker = await scene.stored("ada")
     assert worker.registered_at != worker.last_heartbeat
     assert ada.written == scene.clock.read()
@@ -191,17 +144,17 @@ async def test_a_record_that_cannot_be_read_is_replaced(scene: Scene) -> None:
 async def test_a_heartbeat_whose_answer_was_lost_is_recognised(scene: Scene, fate: str) -> None:
     ada = scene.own("ada")
     for _ in range(3):
-        scene.store.fates = [fate]
+        scene.store.on(CONDITIONAL, ANY, fate)
         await beat(ada)
         scene.clock.advance(5)
     assert (await scene.stored("ada")).ordinal == 1
-    assert len(scene.store.gets()) == 4  # whether there was one before, and each answer
+    assert scene.store.count("get") == 4  # whether there was one before, and each answer
 
 
 async def test_a_heartbeat_that_was_lost_is_sent_again(scene: Scene) -> None:
     ada = scene.own("ada")
     await beat(ada)
-    scene.store.fates = ["lost"]
+    scene.store.on(CONDITIONAL, ANY, "lost")
     scene.clock.advance(5)
     await beat(ada)
     assert ada.written == scene.clock.read()
@@ -212,7 +165,8 @@ async def test_a_heartbeat_that_cannot_be_known_is_a_failed_request(scene: Scene
     await beat(ada)
     written = ada.written
     scene.clock.advance(5)
-    scene.store.fates, scene.store.unreadable = ["kept"], 1
+    scene.store.on(CONDITIONAL, ANY, "kept")
+    scene.store.on("get", ANY, "lost")
     with pytest.raises(StoreUnavailable):
         await beat(ada)
     assert ada.written == written
@@ -222,11 +176,11 @@ async def test_a_heartbeat_that_cannot_be_known_is_a_failed_request(scene: Scene
 
 async def test_a_registration_that_failed_is_tried_under_the_same_ordinal(scene: Scene) -> None:
     ada = scene.own("ada")
-    scene.store.fates, scene.store.unreadable = [], 1
+    scene.store.on("get", ANY, "lost")
     with pytest.raises(StoreUnavailable):
         await beat(ada)
     assert ada.registered is None
-    scene.store.fates = ["lost"] * 3
+    scene.store.on(CONDITIONAL, ANY, *["lost"] * 3)
     with pytest.raises(StoreUnavailable, match="lost"):
         await beat(ada)  # tried so often and no more: the next heartbeat tries again
     assert ada.registered is None
@@ -329,7 +283,7 @@ async def test_a_newer_tenure_that_lives_under_our_name_is_left_alone(scene: Sce
     answer = await scene.store.get(key)
     assert isinstance(answer, Stored)
     assert answer.body == later
-    assert {request.split()[0] for request in scene.store.requests} == {"get"}
+    assert scene.store.count("create replace delete discard list") == 0
 
 
 @pytest.mark.req("EL-14")
@@ -427,7 +381,7 @@ async def test_time_since_our_own_last_heartbeat_counts(scene: Scene) -> None:
 async def test_whole_seconds_in_a_listing_cost_nobody_its_place(start: float, silent: float, share: float) -> None:
     """`share`: of the silence of the one, how much had passed when the other last wrote."""
     scene = Scene()
-    scene.store.whole_seconds = True
+    scene.store = ScriptedStore(inner=WholeSeconds(clock=scene.clock))
     scene.clock.advance(start)
     ada, ben = scene.own("ada"), scene.own("ben")
     await beat(ben)
@@ -492,7 +446,7 @@ async def test_a_body_is_read_once_per_registration(scene: Scene) -> None:
         await beat(ada)
         await beat(ben)
         survey = await roster.survey()
-    assert scene.store.gets() == []
+    assert scene.store.count("get") == 0
     assert survey.members == (Member("ada", "ada-001"), Member("ben", "ben-002", 7))
 
 
@@ -521,7 +475,7 @@ async def test_a_change_of_health_is_noticed(scene: Scene) -> None:
     await beat(ben, healthy=False)
     scene.store.requests.clear()
     await roster.survey()
-    assert scene.store.gets() == [f"get {worker_key('ben')}"]
+    assert scene.store.keys_of("get") == [worker_key("ben")]
 
 
 async def test_bodies_are_read_a_bounded_number_at_a_time(scene: Scene) -> None:
@@ -533,7 +487,7 @@ async def test_bodies_are_read_a_bounded_number_at_a_time(scene: Scene) -> None:
     roster = scene.roster(ada)
     scene.store.requests.clear()
     assert len((await roster.survey()).members) == MAX_BODIES_PER_SURVEY
-    assert len(scene.store.gets()) == MAX_BODIES_PER_SURVEY
+    assert scene.store.count("get") == MAX_BODIES_PER_SURVEY
     assert len((await roster.survey()).members) == MAX_BODIES_PER_SURVEY + 51
 
 
@@ -555,7 +509,7 @@ async def test_a_large_fleet_does_not_shrink_because_its_leader_is_new(scene: Sc
     first = (await roster.survey()).members
     assert first == tuple(restarted if member == told[240] else member for member in everybody[:-1])
     assert (await roster.survey()).members == everybody
-    assert len(scene.store.gets()) == fleet + 1
+    assert scene.store.count("get") == fleet + 1
 
 
 # Whose turn it is
@@ -586,7 +540,7 @@ async def test_the_place_in_rank_is_found_in_the_leaders_list(scene: Scene) -> N
     for name, place in (("w0003x", 4), ("zoe", 5), ("ada", 0)):
         own = scene.own(name)
         assert await place_of(scene, own, listed) == place
-        assert scene.store.gets() == []
+        assert scene.store.count("get") == 0
         await own.remove()
 
 
@@ -595,16 +549,16 @@ async def test_whom_the_leader_did_not_list_is_read_until_enough_come_before(sce
     """Otherwise each of a thousand that start together would read two hundred records."""
     await plant(scene, 1000)
     assert await place_of(scene, scene.own("zoe"), []) == 5
-    assert len(scene.store.gets()) <= 8
+    assert scene.store.count("get") <= 8
     listed = [Member(f"w{number:04}", f"u{number}") for number in range(2, 1000)]
     assert await place_of(scene, scene.own("w0001x"), listed) == 2
-    assert scene.store.gets() == [f"get {worker_key(name)}" for name in ("w0000", "w0001", "zoe")]  # whom it lacks
+    assert scene.store.keys_of("get") == [worker_key(name) for name in ("w0000", "w0001", "zoe")]  # whom it lacks
 
 
 async def test_who_comes_first_reads_a_bounded_number(scene: Scene) -> None:
     await plant(scene, 1000)
     assert await place_of(scene, scene.own("ada"), []) == 0
-    assert len(scene.store.gets()) == MAX_BODIES_PER_SURVEY
+    assert scene.store.count("get") == MAX_BODIES_PER_SURVEY
 
 
 @pytest.mark.req("EL-16")
@@ -638,13 +592,13 @@ async def test_who_surely_comes_last_asks_nobody(scene: Scene, before: int, asks
     fleet.members = tuple(listed)
     scene.store.requests.clear()
     assert await fleet.place("u0") == MAX_STEPS
-    assert scene.store.requests == ([f"list {WORKERS}"] if asks else [])
+    assert scene.store.log == ([f"list {WORKERS}"] if asks else [])
 
 
 async def test_a_record_too_large_to_be_one_has_no_place(scene: Scene) -> None:
     await scene.store.put(worker_key("aaa"), b"x" * (MAX_RECORD_BYTES + 1))
     assert await place_of(scene, scene.own("ben"), []) == 0
-    assert scene.store.gets() == []
+    assert scene.store.count("get") == 0
 
 
 FOREIGN = {
@@ -666,21 +620,18 @@ async def test_what_is_no_worker_is_no_member(scene: Scene, body: bytes) -> None
     survey = await scene.roster(ada).survey()
     assert [member.worker_id for member in survey.members] == ["ada"]
     if len(body) > MAX_RECORD_BYTES:
-        assert f"get {worker_key('ben')}" not in scene.store.requests  # not even read
+        assert f"get {worker_key('ben')}" not in scene.store.log  # not even read
 
 
 async def test_whoever_left_between_listing_and_reading_is_no_member(scene: Scene) -> None:
     ada, ben = scene.own("ada"), scene.own("ben")
     await beat(ada)
     await beat(ben)
-    listing = scene.store.list
 
-    async def list_then_leave(prefix: str = "", *, after: str | None = None) -> AsyncIterator[Entry]:
-        async for entry in listing(prefix, after=after):
-            yield entry
+    async def leave(request: Request) -> None:
         await ben.remove()
 
-    scene.store.list = list_then_leave  # type: ignore[method-assign]
+    scene.store.on("list", ANY, After(leave))
     assert [member.worker_id for member in (await scene.roster(ada).survey()).members] == ["ada"]
 
 
@@ -715,7 +666,7 @@ async def test_a_change_of_members_is_one_request(scene: Scene) -> None:
     await leader.write(FLEET, epoch=3, version=1)
     scene.store.requests.clear()
     assert await leader.write(FLEET[:1], epoch=3, version=2)
-    assert scene.store.requests == [f"replace {MEMBERS}"]
+    assert scene.store.log == [f"replace {MEMBERS}"]
 
 
 async def test_a_deposed_leader_does_not_write_over_its_successor(scene: Scene) -> None:
@@ -766,7 +717,7 @@ async def test_a_missing_list_has_no_members(scene: Scene) -> None:
 async def test_a_list_that_could_not_be_read_is_read_again(scene: Scene) -> None:
     await MemberList(scene.store, numbered("l")).write(FLEET, epoch=3, version=1)
     follower = MemberList(scene.store, numbered("f"))
-    scene.store.unreadable = 1
+    scene.store.on("get", ANY, "lost")
     with pytest.raises(StoreUnavailable):
         await follower.read(1)
     assert follower.version != 1
@@ -775,7 +726,7 @@ async def test_a_list_that_could_not_be_read_is_read_again(scene: Scene) -> None
 
 async def test_a_write_whose_answer_was_lost_is_made_again(scene: Scene) -> None:
     leader = MemberList(scene.store, numbered("l"))
-    scene.store.fates = ["kept"]
+    scene.store.on(CONDITIONAL, ANY, "kept")
     assert not await leader.write(FLEET, epoch=3, version=1)
     assert await leader.write(FLEET, epoch=3, version=2)
     answer = await scene.store.get(MEMBERS)
@@ -791,3 +742,26 @@ async def test_a_new_term_looks_before_it_writes(scene: Scene) -> None:
     await MemberList(scene.store, numbered("o")).write(FLEET[:1], epoch=4, version=2)
     leader.forget()
     assert await leader.write(FLEET, epoch=5, version=3)
+
+
+# Found by mutants
+
+
+async def test_records_behind_the_bound_of_a_listing_are_not_seen(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.coordinator.membership.MAX_LISTED", 3)
+    ada, *others = (scene.own(name) for name in ("ada", "bob", "cyd", "dan", "eve"))
+    for own in (ada, *others):
+        await beat(own)
+    fleet = await scene.roster(ada).survey()
+    assert [member.worker_id for member in fleet.members] == ["ada", "bob", "cyd"]
+
+
+async def test_our_own_record_is_seen_also_behind_the_bound(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure.coordinator.membership.MAX_LISTED", 2)
+    zoe, *others = (scene.own(name) for name in ("zoe", "ada", "bob", "cyd"))
+    for own in (zoe, *others):
+        await beat(own)
+    fleet = await scene.roster(zoe).survey()
+    assert [member.worker_id for member in fleet.members] == ["ada", "bob", "zoe"]

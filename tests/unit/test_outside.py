@@ -11,46 +11,36 @@ import pytest
 from tenure.coordinator.layout import MEMBERS, STATE, term_key, worker_key
 from tenure.coordinator.outside import Handover, ask_for_handover
 from tenure.election.records import Handoff, Member, Members, Refusal, State, Term, decode_state, encode
-from tenure.errors import ConfigError, RequestNotAnswered, RequestRefused, StoreUnavailable
-from tenure.store import NotModified, Outcome, Stored, Unknown, Version
-from tenure.store.memory import MemoryStore
-from tenure.testing import SimulatedClock
+from tenure.errors import ConfigError, RequestNotAnswered, RequestRefused
+from tenure.store import Stored
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, Request, ScriptedStore
 from tests.unit.leases import held, numbered, released
-
-pytestmark = pytest.mark.req("EL-17")
 
 Act = Callable[[], Awaitable[None]]
 
 
-class Scene(SimulatedClock):
+class Scene(ScriptedClock):
     """A lease, and what happens to it at each pause of whoever asks."""
 
     def __init__(self, *acts: Act) -> None:
-        super().__init__()
-        self.store = Bucket(self)
-        self.acts = list(acts)
-        self.pauses = 0
-
-    async def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-        self.pauses += 1
-        if self.acts:
-            await self.acts.pop(0)()
+        super().__init__(*acts)
+        self.store = ScriptedStore(clock=self)
 
     async def lease(self) -> State:
-        stored = await MemoryStore.get(self.store, STATE)
+        stored = await self.store.inner.get(STATE)
         assert isinstance(stored, Stored)
         state = decode_state(stored.body)
         assert isinstance(state, State)
         return state
 
     async def put(self, state: State) -> None:
-        await MemoryStore.put(self.store, STATE, encode(state))
+        await self.store.inner.put(STATE, encode(state))
 
     async def change(self, **changes: Any) -> None:
         await self.put(msgspec.structs.replace(await self.lease(), **changes))
 
-    async def renew(self) -> None:
+    async def renew(self, request: Request | None = None) -> None:
         state = await self.lease()
         number = state.renewals + 1
         await self.change(write_id=f"n{number}", leader_write_id=f"n{number}", renewals=number)
@@ -60,7 +50,7 @@ class Scene(SimulatedClock):
             state = held(name, epoch=epoch, grant_id=f"g{epoch}", write_id="n", leader_write_id="n")
             await self.put(state)
             term = Term(write_id="t", epoch=epoch, leader_id=name, uid=state.uid, grant_id=state.grant_id)
-            await MemoryStore.put(self.store, term_key(epoch), encode(term))
+            await self.store.inner.put(term_key(epoch), encode(term))
 
         return act
 
@@ -74,38 +64,12 @@ class Scene(SimulatedClock):
 
     async def fleet(self, *names: str) -> None:
         members = tuple(Member(name, f"{name}-1") for name in names)
-        await MemoryStore.put(self.store, MEMBERS, encode(Members(write_id="m", epoch=7, version=1, members=members)))
+        await self.store.inner.put(MEMBERS, encode(Members(write_id="m", epoch=7, version=1, members=members)))
 
     async def ask(self, **options: Any) -> Handover:
         return await ask_for_handover(
             self.store, "default", **{"by": "ops", "clock": self, "draw_id": numbered("ops-"), **options}
         )
-
-
-class Bucket(MemoryStore):
-    """Each swap meets the next of `fates`: `lost`, `kept`, or something that happens first."""
-
-    def __init__(self, clock: SimulatedClock) -> None:
-        super().__init__(clock=clock)
-        self.fates: list[str | Act] = []
-        self.failing = 0
-        self.swaps = 0
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        if self.failing:
-            self.failing -= 1
-            raise StoreUnavailable("unreadable")
-        return await super().get(key, unless=unless)
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        self.swaps += 1
-        fate = self.fates.pop(0) if self.fates else "ok"
-        if callable(fate):
-            await fate()
-        if fate == "lost":
-            return Unknown(StoreUnavailable("lost"))
-        outcome = await super().replace(key, body, expected)
-        return Unknown(StoreUnavailable("kept")) if fate == "kept" else outcome
 
 
 async def nothing() -> None:
@@ -115,6 +79,7 @@ async def nothing() -> None:
 # Asking
 
 
+@pytest.mark.req("EL-17")
 async def test_a_request_changes_nothing_but_itself() -> None:
     """E-6: followers must not take it for a renewal, nor the leader for somebody else's grant."""
     scene = Scene()
@@ -127,6 +92,7 @@ async def test_a_request_changes_nothing_but_itself() -> None:
     assert msgspec.structs.replace(state, handoff=None, write_id=held().write_id) == held()
 
 
+@pytest.mark.req("EL-17")
 async def test_it_is_over_when_somebody_else_leads() -> None:
     scene = Scene(nothing, nothing)
     scene.acts.append(scene.elects("ben"))
@@ -134,6 +100,7 @@ async def test_it_is_over_when_somebody_else_leads() -> None:
     assert await scene.ask() == Handover("ada", 7, "ben", 8)
 
 
+@pytest.mark.req("EL-17")
 async def test_a_lease_that_was_released_is_not_yet_anothers() -> None:
     async def release() -> None:
         await scene.put(released("ben", write_id="n", leader_write_id="n"))
@@ -144,6 +111,7 @@ async def test_a_lease_that_was_released_is_not_yet_anothers() -> None:
     assert (await scene.ask()).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_a_grant_that_is_not_on_record_is_not_leadership_yet() -> None:
     """E-3: its winner may find that the epoch is another's, and never lead."""
     scene = Scene()
@@ -154,7 +122,7 @@ async def test_a_grant_that_is_not_on_record_is_not_leadership_yet() -> None:
 
     async def recorded_as_anothers() -> None:
         term = Term(write_id="t", epoch=8, leader_id="cyd", uid="cyd-1", grant_id="hers")
-        await MemoryStore.put(scene.store, term_key(8), encode(term))
+        await scene.store.inner.put(term_key(8), encode(term))
 
     await scene.put(held())
     scene.acts = [unrecorded, recorded_as_anothers]
@@ -164,6 +132,7 @@ async def test_a_grant_that_is_not_on_record_is_not_leadership_yet() -> None:
     assert (await scene.ask()).epoch == 9
 
 
+@pytest.mark.req("EL-17")
 async def test_a_transfer_says_so_if_another_came_first() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("cyd"))
@@ -173,6 +142,7 @@ async def test_a_transfer_says_so_if_another_came_first() -> None:
         await scene.ask(to="ben")
 
 
+@pytest.mark.req("EL-17")
 async def test_a_refusal_comes_with_its_reason() -> None:
     scene = Scene()
     scene.acts.append(scene.refuses("elected 3 s ago"))
@@ -181,6 +151,7 @@ async def test_a_refusal_comes_with_its_reason() -> None:
         await scene.ask()
 
 
+@pytest.mark.req("EL-17")
 async def test_a_refusal_of_another_request_is_not_ours() -> None:
     scene = Scene(nothing)
     scene.acts.append(scene.elects("ben"))
@@ -188,6 +159,7 @@ async def test_a_refusal_of_another_request_is_not_ours() -> None:
     assert (await scene.ask()).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_nothing_that_comes_of_it_is_not_a_refusal() -> None:
     scene = Scene()
     await scene.put(held())
@@ -200,11 +172,13 @@ async def test_nothing_that_comes_of_it_is_not_a_refusal() -> None:
 # What cannot be asked
 
 
+@pytest.mark.req("EL-17")
 async def test_without_a_lease_nobody_can_be_asked() -> None:
     with pytest.raises(RequestRefused, match="has no lease"):
         await Scene().ask()
 
 
+@pytest.mark.req("EL-17")
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -227,6 +201,7 @@ async def test_a_lease_that_takes_no_request_is_left_alone(body: bytes, message:
     assert answer.body == body
 
 
+@pytest.mark.req("EL-17")
 async def test_a_request_to_an_earlier_epoch_is_in_nobodys_way() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("ben"))
@@ -234,6 +209,7 @@ async def test_a_request_to_an_earlier_epoch_is_in_nobodys_way() -> None:
     assert (await scene.ask()).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_a_name_that_is_on_no_record_needs_force() -> None:
     """In an election-only namespace nobody is on record: the leader must not step down for a slip of the pen."""
     scene = Scene()
@@ -246,6 +222,7 @@ async def test_a_name_that_is_on_no_record_needs_force() -> None:
     assert (await scene.ask(to="ben")).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_whoever_is_not_there_cannot_be_given_it() -> None:
     scene = Scene()
     await scene.put(held())
@@ -267,38 +244,40 @@ async def test_a_name_that_nobody_can_have_is_refused(name: str) -> None:
 # Between others' writes
 
 
+@pytest.mark.req("EL-17")
 async def test_a_renewal_that_came_between_is_not_overwritten() -> None:
     scene = Scene(nothing)
     scene.acts.append(scene.elects("ben"))
     await scene.put(held())
-    scene.store.fates = [scene.renew]
+    scene.store.on("replace", ANY, scene.renew)
     await scene.ask()
-    assert scene.store.swaps == 2
+    assert scene.store.count("replace") == 2
 
 
 async def test_a_lease_that_never_holds_still_is_not_asked_for_ever() -> None:
     scene = Scene()
     await scene.put(held())
-    scene.store.fates = [scene.renew] * 1000
+    scene.store.always("replace", ANY, scene.renew)
     with pytest.raises(RequestRefused, match="changed"):
         await scene.ask()
-    assert scene.store.swaps < 100
+    assert scene.store.count("replace") < 100
     assert (await scene.lease()).handoff is None
 
 
+@pytest.mark.req("EL-17")
 @pytest.mark.parametrize("fates", [["kept"], ["lost"], ["lost", "kept"]])
 async def test_a_request_whose_answer_was_lost_is_made_once(fates: list[str]) -> None:
     scene = Scene(*[nothing] * len(fates))
     scene.acts.append(scene.elects("ben"))
     await scene.put(held())
-    scene.store.fates = list(fates)
+    scene.store.on("replace", ANY, *fates)
     assert await scene.ask() == Handover("ada", 7, "ben", 8)
-    assert scene.store.swaps == len(fates) + ("kept" not in fates)
+    assert scene.store.count("replace") == len(fates) + ("kept" not in fates)
 
 
 async def test_a_store_that_fails_while_it_waits_disturbs_only_the_wait() -> None:
     async def fail() -> None:
-        scene.store.failing = 1
+        scene.store.on("get", ANY, "lost")
 
     scene = Scene(fail, fail)
     scene.acts.append(scene.elects("ben"))
@@ -306,21 +285,23 @@ async def test_a_store_that_fails_while_it_waits_disturbs_only_the_wait() -> Non
     assert (await scene.ask()).leader == "ben"
 
 
+@pytest.mark.req("EL-17")
 async def test_a_request_that_was_followed_at_once_is_not_made_to_the_next_leader() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("ben"))
     await scene.put(held())
-    scene.store.fates = ["kept"]
+    scene.store.on("replace", ANY, "kept")
     try:
         assert await scene.ask(force=True, timeout=2.0) == Handover("ada", 7, "ben", 8)
     finally:
         assert (await scene.lease()).handoff is None
 
 
+@pytest.mark.req("EL-17")
 async def test_a_transfer_that_was_followed_at_once_is_a_success() -> None:
     scene = Scene()
     scene.acts.append(scene.elects("ben"))
     await scene.fleet("ada", "ben")
     await scene.put(held())
-    scene.store.fates = ["kept"]
+    scene.store.on("replace", ANY, "kept")
     assert await scene.ask(to="ben") == Handover("ada", 7, "ben", 8)

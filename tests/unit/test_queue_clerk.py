@@ -1148,6 +1148,7 @@ def test_several_notes_of_one_worker_in_one_entry() -> None:
     assert desk.machine.workers["w"].capacity == 5
 
 
+@pytest.mark.req("SQ-3")
 @pytest.mark.parametrize("first", ["messages", "purge"])
 def test_a_purge_and_messages_in_one_entry(first: str) -> None:
     """What came before it goes, what came after it stays; segments of what is gone are spent."""
@@ -1173,6 +1174,7 @@ def test_a_purge_and_messages_in_one_entry(first: str) -> None:
     assert desk.machine.totals.done == stays
 
 
+@pytest.mark.req("SQ-3")
 @pytest.mark.parametrize(("other", "earlier_ms", "stays"), [(True, 0, 5), (True, 1, 0), (False, 0, 0)])
 def test_what_was_accepted_in_the_same_second_as_a_purge_stays(other: bool, earlier_ms: int, stays: int) -> None:
     """Listings of some stores tell whole seconds: it may have been accepted after the purge."""
@@ -1184,3 +1186,41 @@ def test_what_was_accepted_in_the_same_second_as_a_purge_stays(other: bool, earl
         desk._inbox[0] = msgspec.structs.replace(message, name=InboxName(message.name.known, "a", 1))
     desk.tick()
     assert desk.machine.ready_count == stays
+
+
+SENT = st.tuples(
+    st.sampled_from(["plain", "plain", "keyed", "delayed", "purge"]),
+    st.sampled_from(["a", "b"]),  # the process that sends it
+    st.sampled_from([0, 1000]),  # by so many milliseconds the listing says that it is older
+)
+
+
+@pytest.mark.req("SQ-3")
+@given(st.lists(st.lists(SENT, max_size=5), min_size=1, max_size=4))
+def test_a_purge_takes_what_came_before_it_and_spares_what_came_or_may_have_come_after(
+    entries: list[list[tuple[str, str, int]]],
+) -> None:
+    """Each batch has twice as many messages as the one before, so that their sum names those that are left."""
+    desk, count, left = Desk(), 1, 0
+    for entry in entries:
+        folded: list[tuple[str, int, int]] = []
+        for kind, uid, age in entry:
+            at = desk.now_ms - age
+            if kind == "purge":
+                before = [sent for by, when, sent in folded if by == uid or when < at]
+                folded = [each for each in folded if each[2] not in before]
+                left = 0
+                desk.command("purge")
+            else:
+                options = {"keyed": Options(key="k"), "delayed": Options(delay_ms=60_000)}.get(kind)
+                desk.send([(count, options)])
+                folded.append((uid, at, count))
+                count *= 2
+            last = desk._inbox[-1]
+            name = InboxName(last.name.known, uid, last.name.number)
+            desk._inbox[-1] = msgspec.structs.replace(last, name=name, modified_ms=at)
+        desk.tick()
+        left += sum(sent for _, _, sent in folded)
+        assert desk.machine.ready_count + desk.machine.delayed_count == left
+        desk.wait(2)
+    assert desk.machine.totals.purged == count - 1 - left

@@ -28,9 +28,12 @@ from tenure.plugins.queue.records import (
 from tenure.plugins.queue.settings import settings_from
 from tenure.plugins.queue.state import MAX_ARRIVED, QueueMachine
 from tenure.plugins.queue.wire import MAX_MESSAGES_PER_BATCH, Options, Span, encode_batch
+from tenure.store import Store
 from tenure.store.memory import MemoryStore
+from tests.support.clock import ScriptedClock
+from tests.support.lease import ScriptedLease
 from tests.unit.leases import numbered
-from tests.unit.ledgers import Lease, Time
+from tests.unit.queues import Desk
 
 HUGE = 2**60
 MANY = MAX_SEGMENT_MESSAGES
@@ -117,21 +120,26 @@ async def test_four_million_empty_messages_that_nobody_has_read_yet_are_taken() 
     for number in range(1, batches + 1):
         body = encode_batch(Place(number - 1), [b""] * each)
         await store.create(InboxName(0, "p", number).key, body)
-    clerk = QueueClerk(store, settings_from({}), epoch=1, tag="t", clock=SYSTEM_CLOCK, random=Random(1))
-    term = LedgerTerm(
-        store, Lease(1), clerk, config=LedgerConfig(), clock=SYSTEM_CLOCK, draw_id=numbered("w"), now=Time().now
-    )
-    await term.begin()
-    while (await term.tick()).more:
-        pass
-    await term.aclose()
-    assert clerk.machine.ready_count == batches * each
+    assert await _taken(store, epoch=1) == batches * each
 
 
 def _small_ones(number: int, count: int) -> bytes:
     """As a producer writes them: every second message has an option of its own."""
     spans = [Span(index, 1, Options(key="a")) for index in range(1, count, 2)]
     return encode_batch(Place(number - 1), [b"%d" % (index % 10) for index in range(count)], spans)
+
+
+async def _taken(store: Store, epoch: int, tag: str = "t") -> int:
+    """How many messages a leader takes in that finds all of this in the inbox."""
+    clock, lease = ScriptedClock(), ScriptedLease(epoch)
+    clerk = QueueClerk(store, settings_from({}), epoch=epoch, tag=tag, clock=SYSTEM_CLOCK, random=Random(1))
+    config, draw_id = LedgerConfig(), numbered("w")
+    term = LedgerTerm(store, lease, clerk, config=config, clock=SYSTEM_CLOCK, draw_id=draw_id, now=clock.now)
+    await term.begin()
+    while (await term.tick()).more:
+        pass
+    await term.aclose()
+    return clerk.machine.ready_count
 
 
 @pytest.mark.slow
@@ -141,15 +149,7 @@ async def test_many_small_messages_with_options_of_their_own_have_room_in_an_ent
     batches, each = 60, 10_000
     for number in range(1, batches + 1):
         await store.create(InboxName(0, f"p{number}", 1).key, _small_ones(1, each))
-    clerk = QueueClerk(store, settings_from({}), epoch=12_345, tag="t" * 12, clock=SYSTEM_CLOCK, random=Random(1))
-    term = LedgerTerm(
-        store, Lease(12_345), clerk, config=LedgerConfig(), clock=SYSTEM_CLOCK, draw_id=numbered("w"), now=Time().now
-    )
-    await term.begin()
-    while (await term.tick()).more:
-        pass
-    await term.aclose()
-    assert clerk.machine.ready_count == batches * each
+    assert await _taken(store, epoch=12_345, tag="t" * 12) == batches * each
 
 
 @pytest.mark.slow
@@ -173,3 +173,18 @@ def test_what_is_settled_costs_no_more_than_is_remembered() -> None:
             if each.segment == "s":
                 machine._settle_for_good(each)
     assert list(machine.history) == [("other", 0)]
+
+
+# Found by mutants
+
+
+def test_more_spans_than_an_entry_has_room_for_are_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batch(spans: int) -> bytes:
+        placed = [Span(2 * index, 1, Options(priority=1)) for index in range(spans)]
+        return encode_batch(Place(0), [b"x"] * (2 * spans), placed, [], [])
+
+    monkeypatch.setattr("tenure.plugins.queue.clerk.MAX_ARRIVAL_BYTES", 1000)
+    clerk, name = Desk().clerk, InboxName(0, "producer", 1)
+    clerk.read(name, batch(4))
+    with pytest.raises(Poison, match="1,100 bytes of an entry"):
+        clerk.read(name, batch(5))

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tenure.election.records import encode
-from tenure.errors import LeadershipLost, SchemaTooNew, StoreError, StoreUnavailable, TicketLost
+from tenure.errors import SchemaTooNew, StoreError, StoreUnavailable, TicketLost
 from tenure.ledger import LedgerConfig, LogEntry
 from tenure.ledger import follower as follower_module
 from tenure.ledger.config import MAX_ENTRY_BYTES
@@ -26,6 +26,8 @@ from tenure.plugins.queue.leading import Leading
 from tenure.plugins.queue.wire import Failure, Outcome
 from tenure.store.memory import MemoryStore
 from tenure.testing.machine import EPOCH_SECONDS
+from tests.support.lease import ScriptedLease
+from tests.support.store import ANY, Request
 from tests.unit.queue_rig import FOLDER, LOG, Rig
 from tests.unit.queues import Desk, messages_of
 
@@ -74,9 +76,9 @@ class TestEnqueueing:
             plugin, host, store = rig.plugin()
             slow: list[str] = []
 
-            async def before(verb: str, key: str) -> None:
-                if verb == "create" and "/inbox/" in key:
-                    slow.append(key)
+            async def before(request: Request) -> None:
+                if request.verb == "create" and "/inbox/" in request.key:
+                    slow.append(request.key)
                     if len(slow) == 1:
                         await host.clock.sleep(1.0)
 
@@ -87,7 +89,7 @@ class TestEnqueueing:
                 await plugin.start()
                 await plugin.enqueue_many([{"n": n, "pad": "x" * 60_000} for n in range(60)], ordering_key="k")
 
-            store.before = before
+            store.always(ANY, ANY, before)
             rig.work(handle, concurrency=10)
             rig.at(1.0, host, call)
             rig.run(30.0)
@@ -122,8 +124,8 @@ class TestDeadlines:
             leader, client = rig.lead(), rig.client()
             slow = [False, 0]
 
-            async def before(verb: str, key: str) -> None:
-                if verb == "create" and "/log/" in key and slow[0]:
+            async def before(request: Request) -> None:
+                if request.verb == "create" and "/log/" in request.key and slow[0]:
                     slow[:] = [False, slow[1] + 1]
                     await leader.host.clock.sleep(12.0)
 
@@ -135,7 +137,7 @@ class TestDeadlines:
                     await message.extend()
                     await worker.host.clock.sleep(1.0 + 0.02 * message.body)
 
-            leader.store.before = before
+            leader.store.always(ANY, ANY, before)
             worker = rig.work(handle, concurrency=100, prefetch=100)
             rig.enqueue(1.0, client, *range(100))
             rig.run(60.0)
@@ -148,16 +150,16 @@ class TestDeadlines:
             leader, client = rig.lead(), rig.client()
             slow = []
 
-            async def before(verb: str, key: str) -> None:
-                if verb == "list" and key.endswith("inbox/") and rig.world.now > 6.08 and not slow:
-                    slow.append(key)
+            async def before(request: Request) -> None:
+                if request.verb == "list" and request.key.endswith("inbox/") and rig.world.now > 6.08 and not slow:
+                    slow.append(request.key)
                     await leader.host.clock.sleep(12.0)
 
             async def handle(message: Message) -> None:
                 rig.handled.append(message.body)
                 await worker.host.clock.sleep(0.2 + 0.01 * message.body)
 
-            leader.store.before = before
+            leader.store.always(ANY, ANY, before)
             worker = rig.work(handle, concurrency=100, prefetch=100)
             rig.enqueue(1.0, client, *range(200), delay=5.0)
             rig.run(60.0)
@@ -171,9 +173,9 @@ class TestDeadlines:
             leader, client = rig.lead(epoch=2), rig.client()
             slow: list[int] = []
 
-            async def before(verb: str, key: str) -> None:
-                if verb == "create" and "/log/" in key and rig.world.now > 1.5 and not slow:
-                    slow.append(int(key[-20:]))
+            async def before(request: Request) -> None:
+                if request.verb == "create" and "/log/" in request.key and rig.world.now > 1.5 and not slow:
+                    slow.append(int(request.key[-20:]))
                     await leader.host.clock.sleep(12.0)
                     if in_the_way:  # what a former leader sent lands late, and is void
                         time_ms = round((EPOCH_SECONDS + rig.world.now) * 1000)
@@ -184,7 +186,7 @@ class TestDeadlines:
                 rig.handled.append(message.body)
                 await worker.host.clock.sleep(0.2 + 0.01 * message.body)
 
-            leader.store.before = before
+            leader.store.always(ANY, ANY, before)
             worker = rig.work(handle, concurrency=200, prefetch=200)
             rig.enqueue(1.6, client, *range(200))
             rig.run(60.0)
@@ -326,14 +328,14 @@ class TestWorkers:
             async def handle(message: Message) -> None:
                 rig.handled.append((message.body, rig.world.now > 9.0))
 
-            async def before(verb: str, key: str) -> StoreError | None:
-                is_first = verb == "get" and "/seg/" in key and key.endswith("-1")
+            async def before(request: Request) -> StoreError | None:
+                is_first = request.verb == "get" and "/seg/" in request.key and request.key.endswith("-1")
                 return StoreUnavailable("503") if is_first and rig.world.now < 9.0 else None
 
             rig.enqueue(1.0, client, 1, ordering_key="k")
             rig.enqueue(2.0, client, 2, ordering_key="k")
             rig.run(5.0)
-            rig.work(handle, concurrency=10).store.before = before
+            rig.work(handle, concurrency=10).store.always(ANY, ANY, before)
             rig.run(30.0)
             assert rig.handled == [(1, True), (2, True)]
 
@@ -345,8 +347,8 @@ class TestWorkers:
             async def handle(message: Message) -> None:
                 rig.handled.append(message.body)
 
-            async def before(verb: str, key: str) -> None:
-                if verb == "create" and "/inbox/" in key and 2.0 < rig.world.now < 8.0:
+            async def before(request: Request) -> None:
+                if request.verb == "create" and "/inbox/" in request.key and 2.0 < rig.world.now < 8.0:
                     await worker.host.clock.sleep(1.0)
 
             async def flood() -> None:
@@ -357,7 +359,7 @@ class TestWorkers:
                     await worker.host.clock.sleep(0.02)
 
             worker = rig.work(handle, concurrency=5)
-            worker.store.before = before
+            worker.store.always(ANY, ANY, before)
             rig.at(2.0, worker.host, flood)
             rig.enqueue(2.5, client, *range(20))
             rig.run(25.0)
@@ -375,8 +377,8 @@ class TestWorkers:
                 if message.body % 10:
                     raise RuntimeError("x" * 1000)
 
-            async def before(verb: str, key: str) -> None:
-                if verb == "create" and "/inbox/" in key and 2.0 < rig.world.now < 5.0:
+            async def before(request: Request) -> None:
+                if request.verb == "create" and "/inbox/" in request.key and 2.0 < rig.world.now < 5.0:
                     await worker.host.clock.sleep(1.0)
 
             sizes: list[int] = []
@@ -384,7 +386,7 @@ class TestWorkers:
                 lambda write: sizes.append(len(write.new)) if write.new and "/inbox/" in write.key else None
             )
             worker = rig.work(handle, concurrency=10, prefetch=count)
-            worker.store.before = before
+            worker.store.always(ANY, ANY, before)
             rig.enqueue(2.0, client, *range(count))
             rig.run(40.0)
             assert (leader.machine.totals.done, leader.machine.totals.failed) == (300, 2700)
@@ -411,11 +413,8 @@ class TestWorkers:
                     raise SchemaTooNew("written by a newer tenure")
                 return entry
 
-            async def before(verb: str, key: str) -> StoreError | None:
-                return StoreUnavailable("AccessDenied") if verb == "get" and "/log/" in key else None
-
             if why == "refused":
-                worker.store.before = before
+                worker.store.always("get", "*/log/*", StoreUnavailable("AccessDenied"))
             else:
                 monkeypatch.setattr(follower_module, "read_entry", newer)
             rig.enqueue(4.0, client, 1, 2, 3)
@@ -452,16 +451,10 @@ def test_a_tick_full_of_reports_of_long_errors_makes_an_entry_that_can_be_writte
 async def test_a_leader_that_is_none_any_more_clears_no_segments_and_says_nothing() -> None:
     """It tidies up beside its work, in a task that nobody awaits."""
 
-    class Over:
-        epoch = 2
-
-        def ensure(self, seconds: float = 0.0) -> None:
-            raise LeadershipLost("epoch 2 is over")
-
     store = MemoryStore()
     await store.put("seg/1-x-1", b"of a former leader")
     leading = object.__new__(Leading)
-    leading._store, leading._lead = store, Over()  # type: ignore[assignment]
+    leading._store, leading._lead = store, ScriptedLease(2, left=0)  # type: ignore[assignment]
     await leading._clear_segments(frozenset())
     assert [row.key async for row in store.list("seg/")] == ["seg/1-x-1"]
 
@@ -473,14 +466,7 @@ def test_old_results_are_removed_also_where_every_term_is_short() -> None:
         rig.run(100.0)
         rig.bucket.corrupt(f"{FOLDER}results/2-aaaaaa-0-1", b"2")
         leader = rig.lead(epoch=1)
-        lists: list[str] = []
-
-        async def count(verb: str, key: str) -> None:
-            if verb == "list" and "results/" in key:
-                lists.append(key)
-
-        leader.store.before = count
         rig.run(120.0)
         leader.lease.valid = False
         assert rig.bucket.keys(f"{FOLDER}results/") == [f"{FOLDER}results/2-aaaaaa-0-1"]
-        assert len(lists) == 1, "a term costs one look more"
+        assert leader.store.count("list", "*results/*") == 1, "a term costs one look more"

@@ -457,3 +457,15 @@ def test_a_note_of_an_unknown_worker_that_leaves_is_nothing() -> None:
     desk = Desk()
     desk.send(notes=[WorkerNote("stranger", "stranger", leaving=True)])
     assert desk.tick() is None
+
+
+# Found by mutants
+
+
+def test_rates_are_those_of_the_last_minute_however_many_entries_it_has() -> None:
+    machine = QueueMachine()
+    for second in range(120):
+        machine.begin(0, Stamp(second + 1, 1, START_MS + 1000 * second))
+        machine.totals.enqueued += 60 if second < 100 else 0
+        machine.totals.done += 30
+    assert machine.rates(START_MS + 120_000) == (40.0, 30.0)

@@ -20,8 +20,10 @@ from tenure.plugins.ledgered import Halted
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.queue.message import Message
 from tenure.plugins.queue.meter import WINDOW, IdleMeter
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, Request
 from tests.unit.queue_rig import FOLDER, INBOX, Rig
-from tests.unit.queues import Desk, DeskClock
+from tests.unit.queues import Desk
 
 QUICK = CoordinatorConfig(startup_jitter_max=0.0)
 
@@ -31,7 +33,7 @@ class Panic(BaseException):
 
 
 class TestHandlersThatMisbehave:
-    @pytest.mark.req("SQ-1", "SQ-3")
+    @pytest.mark.req("SQ-3")
     @pytest.mark.parametrize("is_batch", [False, True], ids=["one", "batch"])
     def test_one_that_raises_what_is_no_exception_has_failed(self, is_batch: bool) -> None:
         with Rig(max_attempts=1) as rig:
@@ -234,17 +236,17 @@ class TestHandlersThatMisbehave:
             rig.run(2.0)
             asked: list[str] = []
 
-            async def refuse(verb: str, key: str) -> StoreError | None:
-                if verb in ("list", "create"):
-                    asked.append(verb)
+            async def refuse(request: Request) -> StoreError | None:
+                if request.verb in ("list", "create"):
+                    asked.append(request.verb)
                     return AccessDenied("the credentials have expired")
                 return None
 
-            worker.store.before = refuse
+            worker.store.always(ANY, ANY, refuse)
             worker.queue._begin_anew()
             rig.run(10.0)
             assert 2 <= len(asked) <= 40
-            worker.store.before = None
+            worker.store.end_script()
             asked.clear()
             rig.run(20.0)
             assert worker.queue._lost_in_a_row == 0
@@ -395,12 +397,12 @@ class TestReports:
                 if message.body == 2:
                     await worker.host.clock.sleep(100.0)
 
-            async def before(verb: str, key: str) -> StoreError | None:
-                lost = verb == "create" and key.startswith(INBOX) and 1.0 < rig.world.now < 64
+            async def before(request: Request) -> StoreError | None:
+                lost = request.verb == "create" and request.key.startswith(INBOX) and 1.0 < rig.world.now < 64
                 return StoreUnavailable("no") if lost else None
 
             worker = rig.work(handle, concurrency=4, is_member=is_member)
-            worker.store.before = before
+            worker.store.always(ANY, ANY, before)
             rig.enqueue(1.0, client, 1, 2)
             rig.enqueue(230.0, client, 3)
             rig.run(300.0)
@@ -443,11 +445,11 @@ class TestTime:
         with Rig(visibility_timeout=15.0) as rig:
             leader, client = rig.lead(rate=rate), rig.client()
 
-            async def before(verb: str, key: str) -> StoreError | None:
-                measures = verb in ("create", "list") and not key.startswith("plugin=")
+            async def before(request: Request) -> StoreError | None:
+                measures = request.verb in ("create", "list") and not request.key.startswith("plugin=")
                 return StoreUnavailable("503") if measures and 5 < rig.world.now < 604 else None
 
-            leader.store.before = before
+            leader.store.always(ANY, ANY, before)
 
             async def handle(message: Message) -> None:
                 rig.handled.append(message.body)
@@ -498,11 +500,11 @@ class TestBlocked:
             async def handle(message: Message) -> None:
                 rig.handled.append(message.body)
 
-            async def before(verb: str, key: str) -> StoreError | None:
-                denied = what == "unreadable" and verb == "get" and "somebody" in key
+            async def before(request: Request) -> StoreError | None:
+                denied = what == "unreadable" and request.verb == "get" and "somebody" in request.key
                 return AccessDenied("kms:Decrypt") if denied else None
 
-            leader.store.before = before
+            leader.store.always(ANY, ANY, before)
             rig.bucket.corrupt(f"{FOLDER}inbox/{1:020d}-somebody-x-{number:010d}", bodies[what])
             dies = rig.work(hang, "dies", concurrency=1)
             rig.enqueue(1.0, client, "job")
@@ -533,14 +535,14 @@ class TestSegments:
             first.lease.valid = False
             second = rig.lead(2, name="second")
 
-            async def before(verb: str, key: str) -> StoreError | None:
-                if verb == "list" and key.endswith("/seg/"):
+            async def before(request: Request) -> StoreError | None:
+                if request.verb == "list" and request.key.endswith("/seg/"):
                     await held.wait()
-                if verb == "create" and "/log/" in key and rig.world.now > 3.0:
+                if request.verb == "create" and "/log/" in request.key and rig.world.now > 3.0:
                     return StoreUnavailable("no entry is written any more")
                 return None
 
-            second.store.before = before
+            second.store.always(ANY, ANY, before)
             rig.run(5.0)
             assert second.machine.totals.done == 1, "the test is of no use: it has not decided on the report"
             held.set()
@@ -576,16 +578,16 @@ class TestIdle:
             assert rig.handled == ["wake"]
 
     def test_a_meter_tells_what_was_spent_lately(self) -> None:
-        clock = DeskClock()
+        clock = ScriptedClock()
         meter = IdleMeter(clock)  # type: ignore[arg-type]
         assert meter.per_hour() == 0
         for _ in range(300):
-            clock.seconds += 2.0
+            clock.advance(2.0)
             meter.looked()
         assert meter.per_hour() == pytest.approx(1800, rel=0.05)
-        clock.seconds += WINDOW / 2
+        clock.advance(WINDOW / 2)
         assert meter.per_hour() == pytest.approx(900, rel=0.05)
-        clock.seconds += WINDOW
+        clock.advance(WINDOW)
         assert meter.per_hour() == 0
         assert meter.total == 300
 

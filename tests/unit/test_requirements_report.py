@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenure.testing.broken import all_variants
 from tools import requirements
 
 pytest_plugins = ["pytester"]
@@ -58,7 +61,7 @@ class TestDocument:
     def test_the_document_of_this_project_is_well_formed(self) -> None:
         document = (REPOSITORY / "docs" / "requirements.md").read_text(encoding="utf-8")
         prefixes = {requirement.id[:2] for requirement in requirements.parse_document(document)}
-        assert prefixes == {"EF", "CD", "MT", "EL", "CP", "CB", "SV", "DB", "SQ", "SC", "TT", "EC", "OP"}
+        assert prefixes == {"EF", "CD", "MT", "EL", "CP", "CB", "SV", "DB", "SQ", "SC", "TT", "EC", "OP", "TS"}
 
 
 class TestReport:
@@ -74,6 +77,18 @@ class TestReport:
         content = {"passed": passed, "failed": failed or {}, "collected_at": "2026-01-01T00:00:00+00:00"}
         (root / ".reports" / f"requirements-{tier}.json").write_text(json.dumps(content))
 
+    @staticmethod
+    def mutants(root: Path, **breaks: list[str]) -> None:
+        """`variant_x` is a variant, and anything else a mutant."""
+        (root / "tests" / "mutants").mkdir(parents=True, exist_ok=True)
+        rest = 'file = "f.py"\nbefore = "a"\nafter = "b"\ntest = "t.py::t"'
+        entries = (
+            f'[[mutant]]\nname = "{name}"\nbreaks = {json.dumps(ids)}\n'
+            + (f'variant = "{name.removeprefix("variant_")}"' if name.startswith("variant_") else rest)
+            for name, ids in breaks.items()
+        )
+        (root / "tests" / "mutants" / "named.toml").write_text("\n".join(entries))
+
     def test_without_results_it_says_what_to_run(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert requirements.main([], root) == 2
         assert "make test" in capsys.readouterr().err
@@ -81,6 +96,7 @@ class TestReport:
     def test_tests_are_listed_by_id_over_all_tiers(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.record(root, "unit", {"AB-1": ["u.py::t"], "CD-1": ["u.py::c[1]", "u.py::c[2]"]}, {"AB-2": ["u.py::f"]})
         self.record(root, "simulated", {"AB-1": ["s.py::t"]})
+        self.mutants(root, first=["AB-1", "I-1"], variant_second=["AB-1"])
         assert requirements.main([], root) == 0
         assert capsys.readouterr().out.splitlines() == [
             "AB: first things",
@@ -88,6 +104,8 @@ class TestReport:
             "AB-1   One thing that goes on in a second line.",
             "         passed  s.py::t",
             "         passed  u.py::t",
+            "         fails with  mutant first",
+            "         fails with  variant second",
             "AB-2   Another.",
             "         FAILED  u.py::f",
             "         no passing test",
@@ -96,16 +114,67 @@ class TestReport:
             "----------------",
             "CD-1   A last one.",
             "         passed  u.py::c (2 cases)",
+            "         no mutant or variant makes it fail",
             "",
             "2 of 3 ids shown by a passing test",
             "not shown: AB-2",
+            "without a mutant or a variant that makes a test fail: CD-1",
         ]
 
     def test_strict_wants_a_passing_test_for_every_id(self, root: Path) -> None:
+        self.mutants(root, all=["AB-1", "AB-2", "CD-1"])
         self.record(root, "unit", {"AB-1": ["a"], "CD-1": ["c"]}, {"AB-2": ["b"]})
         assert requirements.main(["--strict"], root) == 1
         self.record(root, "unit", {"AB-1": ["a"], "CD-1": ["c"], "AB-2": ["b"]})
         assert requirements.main(["--strict"], root) == 0
+
+    @pytest.mark.req("TS-3")
+    def test_strict_wants_a_mutant_or_a_variant_for_every_id_that_is_shown(
+        self, root: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Nobody has seen a test of it fail: its mark is a claim."""
+        self.record(root, "unit", {"AB-1": ["a"], "AB-2": ["b"], "CD-1": ["c"]})
+        assert requirements.main([], root) == 0
+        assert requirements.main(["--strict"], root) == 1
+        assert "without a mutant or a variant that makes a test fail: AB-1, AB-2, CD-1" in capsys.readouterr().out
+        self.mutants(root, some=["AB-1", "CD-1"])
+        assert requirements.main(["--strict"], root) == 1
+        self.mutants(root, some=["AB-1", "CD-1"], variant_other=["AB-2"])
+        assert requirements.main(["--strict"], root) == 0
+
+    def test_what_tests_promise_of_themselves_needs_no_mutant(self, root: Path) -> None:
+        """Mutants change src/."""
+        document = root / "docs" / "requirements.md"
+        document.write_text("## TS: tests\n\n- TS-1 Tests are honest.\n")
+        self.record(root, "unit", {"TS-1": ["a"]})
+        assert requirements.main(["--strict"], root) == 0
+
+    def test_a_mutant_may_not_name_an_id_that_is_unknown(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.record(root, "unit", {})
+        self.mutants(root, some=["AB-9"])
+        assert requirements.main([], root) == 1
+        assert "AB-9 is not in docs/requirements.md, but is named by mutant some" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("[[mutant", "Expected"),
+            ('[[mutant]]\nbreaks = ["AB-1"]', "entry 1 has no name"),
+            ('[[mutant]]\nname = "x"\nbreaks = []\nvariant = "y"', "x: breaks takes"),
+            ('[[mutant]]\nname = "x"\nbreaks = ["AB1"]\nvariant = "y"', "x: breaks takes"),
+            ('[[mutant]]\nname = "x"\nbreaks = ["AB-1"]\nfile = "f.py"', "x: expected"),
+            ('[[mutant]]\nname = "x"\nbreaks = ["AB-1"]\nvariant = "y"\ntest = "t"', "x: expected"),
+            ('[[mutant]]\nname = "x"\nbreaks = ["AB-1"]\nvariant = "y"\n' * 2, "x is there twice"),
+        ],
+    )
+    def test_a_malformed_list_of_mutants_is_refused(
+        self, root: Path, capsys: pytest.CaptureFixture[str], text: str, complaint: str
+    ) -> None:
+        self.record(root, "unit", {})
+        self.mutants(root)
+        (root / "tests" / "mutants" / "named.toml").write_text(text)
+        assert requirements.main([], root) == 1
+        assert complaint in capsys.readouterr().err
 
     @pytest.mark.parametrize("outcome", ["passed", "failed"])
     def test_an_unknown_id_is_always_an_error(
@@ -118,6 +187,7 @@ class TestReport:
 
     def test_json_has_every_case(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.record(root, "unit", {"CD-1": ["u.py::c[1]", "u.py::c[2]"]})
+        self.mutants(root, some=["CD-1"])
         assert requirements.main(["--json"], root) == 0
         content = json.loads(capsys.readouterr().out)
         assert (content["shown"], content["total"], content["unknown"]) == (1, 3, {})
@@ -127,7 +197,65 @@ class TestReport:
             "text": "A last one.",
             "passed": ["u.py::c[1]", "u.py::c[2]"],
             "failed": [],
+            "fails_with": ["mutant some"],
         }
+        assert content["unproven"] == []
+
+
+def marks_of(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The ids in `pytest.mark.req(...)` on it: as a decorator, or as `pytestmark` of a module."""
+    if isinstance(node, ast.Module):
+        found: list[ast.AST] = [each for each in node.body if isinstance(each, ast.Assign)]
+    else:
+        found = [*node.decorator_list]
+    calls = [call for each in found for call in ast.walk(each) if isinstance(call, ast.Call)]
+    marks = [call for call in calls if ast.unparse(call.func) == "pytest.mark.req"]
+    return {str(ast.literal_eval(argument)) for mark in marks for argument in mark.args}
+
+
+def ids_by_test(file: Path) -> dict[str, set[str]]:
+    """Each test function of a file, as pytest names it, and the ids that it carries."""
+    module, found = ast.parse(file.read_text(encoding="utf-8")), dict[str, set[str]]()
+
+    def walk(body: list[ast.stmt], before: str, marks: set[str]) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                walk(node.body, f"{before}{node.name}::", marks | marks_of(node))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+                found[f"{before}{node.name}"] = marks | marks_of(node)
+
+    walk(module.body, "", marks_of(module))
+    return found
+
+
+class TestMutants:
+    """Of this project. `python -m tools.mutants --named` tries them; here they are only looked at."""
+
+    ENTRIES = tomllib.loads((REPOSITORY / requirements.MUTANTS).read_text(encoding="utf-8"))["mutant"]
+
+    @pytest.mark.req("TS-3")
+    def test_every_id_that_a_test_carries_has_one(self) -> None:
+        carried = {
+            id_
+            for file in (REPOSITORY / "tests").rglob("test_*.py")
+            for ids in ids_by_test(file).values()
+            for id_ in ids
+            if not id_.startswith(requirements.OF_TESTS)
+        }
+        assert len(carried) > 70
+        assert carried - requirements.read_breakers(REPOSITORY / requirements.MUTANTS).keys() == set()
+
+    @pytest.mark.parametrize("entry", [each for each in ENTRIES if "file" in each], ids=lambda each: each["name"])
+    def test_it_can_be_made_and_names_a_test_that_carries_what_it_breaks(self, entry: dict[str, Any]) -> None:
+        assert (REPOSITORY / entry["file"]).read_text(encoding="utf-8").count(entry["before"]) == 1
+        assert entry["before"] != entry["after"]
+        file, _, name = entry["test"].partition("[")[0].partition("::")
+        carried = ids_by_test(REPOSITORY / file)[name]
+        assert {id_ for id_ in entry["breaks"] if requirements.ID.fullmatch(id_)} - carried == set()
+
+    def test_every_variant_is_known(self) -> None:
+        named = {entry["variant"] for entry in self.ENTRIES if "variant" in entry}
+        assert named - all_variants().keys() == set()
 
 
 OUTCOMES = """

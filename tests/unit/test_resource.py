@@ -26,10 +26,10 @@ from tenure.errors import (
     StoreUnavailable,
     WriteUnknown,
 )
-from tenure.store import Metered, NotModified, Outcome, Rejected, Stored, StoreInfo, Unknown, Version
+from tenure.store import Metered, Store, Stored
 from tenure.store.memory import MemoryStore
-
-pytestmark = pytest.mark.req("DB-2")
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, CONDITIONAL, Act, After, Request, ScriptedStore, yields
 
 
 class Email(msgspec.Struct, frozen=True):
@@ -62,19 +62,6 @@ class Number(int):
     pass
 
 
-class NoDiscard(MemoryStore):
-    """As a bucket: it cannot remove by version."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.info = StoreInfo(provider="memory", url="memory://")
-        self.deleted: list[str] = []
-
-    async def delete(self, *keys: str) -> None:
-        self.deleted += keys
-        await super().delete(*keys)
-
-
 @pytest.fixture
 def store() -> MemoryStore:
     return MemoryStore()
@@ -85,7 +72,7 @@ def emails(store: MemoryStore) -> Resource[Email]:
     return Resource(store, "emails", Email)
 
 
-async def raw(store: MemoryStore, name: str, id: str) -> dict[str, Any]:
+async def raw(store: Store, name: str, id: str) -> dict[str, Any]:
     stored = await store.get(key_of(name, id))
     assert isinstance(stored, Stored)
     found: dict[str, Any] = json.loads(stored.body)
@@ -93,6 +80,7 @@ async def raw(store: MemoryStore, name: str, id: str) -> dict[str, Any]:
 
 
 class TestOneRecord:
+    @pytest.mark.req("DB-2")
     async def test_from_insert_to_delete(self, emails: Resource[Email]) -> None:
         record = await emails.insert(Email("ada@example.com", "hello"), id="e1")
         assert record.data == Email("ada@example.com", "hello")
@@ -110,11 +98,13 @@ class TestOneRecord:
             await emails.get("e1")
         assert (caught.value.resource, caught.value.id) == ("emails", "e1")
 
+    @pytest.mark.req("DB-2")
     async def test_of_a_missing_record(self, emails: Resource[Email]) -> None:
         for call in (emails.update("x", Email("abc")), emails.patch("x", {"tries": 1}), emails.delete("x")):
             with pytest.raises(RecordNotFound):
                 await call
 
+    @pytest.mark.req("DB-2")
     async def test_an_id_that_is_taken(self, emails: Resource[Email]) -> None:
         first = await emails.insert(Email("ada"), id="e1")
         with pytest.raises(RecordExists, match="'e1' of 'emails' exists already") as caught:
@@ -123,6 +113,7 @@ class TestOneRecord:
         assert isinstance(caught.value, Conflict)
         assert (await emails.get("e1")).data == Email("ada")
 
+    @pytest.mark.req("DB-2")
     async def test_a_version_that_has_moved_on(self, emails: Resource[Email]) -> None:
         first = await emails.insert(Email("ada"), id="e1")
         second = await emails.update("e1", Email("ben"), if_version=first.version)
@@ -136,6 +127,7 @@ class TestOneRecord:
             assert (caught.value.expected, caught.value.found) == (first.version, second.version)
         assert await emails.get("e1") == second
 
+    @pytest.mark.req("DB-2")
     async def test_a_version_of_a_record_that_was_deleted_never_fits_the_one_inserted_after_it(
         self, emails: Resource[Email]
     ) -> None:
@@ -146,6 +138,7 @@ class TestOneRecord:
             await emails.update("e1", Email("ada"), if_version=old.version)
         assert await emails.get("e1") == new
 
+    @pytest.mark.req("DB-2")
     async def test_generated_ids_begin_at_version_one_and_cannot_be_given(self, emails: Resource[Email]) -> None:
         record = await emails.insert({"to": "ada"})
         assert record.id.startswith(DRAWN)
@@ -154,6 +147,7 @@ class TestOneRecord:
             await emails.insert({"to": "ada"}, id=record.id)
         assert await emails.patch(record.id, {"tries": 1}) == await emails.get(record.id)
 
+    @pytest.mark.req("DB-2")
     async def test_a_field_can_be_null_or_removed(self, store: MemoryStore) -> None:
         notes: Resource[dict[str, Any]] = Resource(store, "notes")
         await notes.insert({"a": 1, "b": 2, "c": {"d": 3}}, id="n")
@@ -163,8 +157,11 @@ class TestOneRecord:
         await typed.insert(Email("ada", "hello"), id="m")
         assert (await typed.patch("m", {"subject": REMOVE})).data == Email("ada")
 
-    async def test_updates_without_a_version_all_count(self, store: MemoryStore) -> None:
-        numbers: Resource[dict[str, Any]] = Resource(Yielding(store), "numbers")
+    @pytest.mark.req("DB-2")
+    async def test_updates_without_a_version_all_count(self) -> None:
+        store = ScriptedStore()
+        store.always("get replace", ANY, yields)
+        numbers: Resource[dict[str, Any]] = Resource(store, "numbers")
         await numbers.insert({"n": 0}, id="n")
 
         async def add() -> None:
@@ -180,27 +177,17 @@ class TestOneRecord:
         assert record.reserved == {"seen": 19}
 
 
-class Yielding(Metered):
-    """Gives the others a turn at each request, so that calls overlap."""
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Any:
-        await asyncio.sleep(0)
-        return await super().get(key, unless=unless)
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        await asyncio.sleep(0)
-        return await super().replace(key, body, expected)
-
-
 class TestDeleting:
+    @pytest.mark.req("DB-2")
     async def test_with_a_conditional_delete_nothing_is_left(self, store: MemoryStore, emails: Resource[Email]) -> None:
         for id in ("e1", None):
             record = await emails.insert(Email("ada"), id=id)
             await emails.delete(record.id)
         assert [entry.key async for entry in store.list()] == []
 
+    @pytest.mark.req("DB-2")
     async def test_without_one_a_tombstone_stays_and_the_next_insert_goes_on_from_it(self) -> None:
-        store = NoDiscard()
+        store = ScriptedStore(conditional_delete=False)
         emails = Resource(store, "emails", Email)
         first = await emails.insert(Email("ada"), id="e1")
         await emails.delete("e1")
@@ -212,11 +199,11 @@ class TestDeleting:
         assert tombstone["version"] == first.version + 1
         again = await emails.insert(Email("ben"), id="e1")
         assert again.version == first.version + 2
-        assert store.deleted == []
+        assert store.count("delete") == 0
         assert await emails.count() == 1
 
     async def test_ids_that_are_never_used_again_leave_nothing(self) -> None:
-        store = NoDiscard()
+        store = ScriptedStore(conditional_delete=False)
         emails = Resource(store, "emails", Email)
         drawn = await emails.insert(Email("ada"))
         await emails.delete(drawn.id)
@@ -225,11 +212,12 @@ class TestDeleting:
         assert given.version == 1
         await once.delete("e1")
         assert [entry.key async for entry in store.list()] == []
-        assert len(store.deleted) == 2
+        assert len(store.keys_of("delete")) == 2
 
-    @pytest.mark.parametrize("make", [MemoryStore, NoDiscard])
-    async def test_reserved_fields_outlive_everything(self, make: type[MemoryStore]) -> None:
-        store = make()
+    @pytest.mark.req("DB-2")
+    @pytest.mark.parametrize("conditional_delete", [True, False])
+    async def test_reserved_fields_outlive_everything(self, conditional_delete: bool) -> None:
+        store = ScriptedStore(conditional_delete=conditional_delete)
         notes: Resource[dict[str, Any]] = Resource(store, "notes")
         await notes.insert({"a": 1}, id="n")
         marked = await notes.rewrite("n", lambda data, reserved: (data, {"watermark": 7}))
@@ -242,23 +230,21 @@ class TestDeleting:
         assert again.version == marked.version + 4
         assert again.data == {"b": 1}
 
+    @pytest.mark.req("DB-2")
     async def test_a_tombstone_that_could_not_be_removed_is_a_delete_all_the_same(self) -> None:
-        class Refuses(MemoryStore):
-            async def discard(self, key: str, expected: Version) -> Outcome:
-                return Unknown(StoreUnavailable("no answer"))
-
-        notes: Resource[dict[str, Any]] = Resource(Refuses(), "notes")
+        store = ScriptedStore()
+        store.always("discard", ANY, "lost")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes")
         first = await notes.insert({}, id="n")
         await notes.delete("n")
         assert not await notes.exists("n")
         assert (await notes.insert({}, id="n")).version == first.version + 2
 
+    @pytest.mark.req("DB-2")
     async def test_an_id_that_shall_not_be_used_twice_and_whose_tombstone_is_there(self) -> None:
-        class Keeps(NoDiscard):
-            async def delete(self, *keys: str) -> None:
-                raise StoreUnavailable("no answer")
-
-        once: Resource[dict[str, Any]] = Resource(Keeps(), "once", reuse_ids=False)
+        store = ScriptedStore(conditional_delete=False)
+        store.always("delete", ANY, "lost")
+        once: Resource[dict[str, Any]] = Resource(store, "once", reuse_ids=False)
         await once.insert({}, id="n")
         await once.delete("n")
         with pytest.raises(RecordExists, match="ids are not used twice here"):
@@ -266,6 +252,7 @@ class TestDeleting:
 
 
 class TestListing:
+    @pytest.mark.req("DB-2")
     async def test_pages(self, store: MemoryStore, emails: Resource[Email]) -> None:
         ids = sorted((f"e {number:02d}" for number in range(25)), key=lambda id: key_of("emails", id))
         for id in ids:
@@ -284,7 +271,7 @@ class TestListing:
         assert await emails.count() == 25
 
     async def test_tombstones_cost_no_request(self) -> None:
-        inner = NoDiscard()
+        inner = ScriptedStore(conditional_delete=False)
         store = Metered(inner)
         notes: Resource[dict[str, Any]] = Resource(store, "notes")
         for number in range(8):
@@ -334,13 +321,8 @@ class TestListing:
         assert (await emails.get("misfit")).data == Email("cured")
 
     async def test_an_object_too_large_to_be_read_is_set_aside(self) -> None:
-        class Large(MemoryStore):
-            async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-                if key == key_of("notes", "large"):
-                    raise BodyTooLarge(f"the object {key!r} has 99,999,999 bytes")
-                return await super().get(key, unless=unless)
-
-        store = Large()
+        store = ScriptedStore()
+        store.always("get", key_of("notes", "large"), BodyTooLarge("it has 99,999,999 bytes"))
         notes: Resource[dict[str, Any]] = Resource(store, "notes")
         await notes.insert({}, id="a")
         await store.put(key_of("notes", "large"), b"x")
@@ -356,11 +338,9 @@ class TestListing:
         assert "KeyError: 'no sevens'" in page.damaged[0].reason
 
     async def test_an_outage_is_a_store_error_and_no_group(self) -> None:
-        class Down(MemoryStore):
-            async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-                raise StoreUnavailable("no answer")
-
-        notes: Resource[dict[str, Any]] = Resource(Down(), "notes")
+        store = ScriptedStore()
+        store.always("get", ANY, "lost")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes")
         await notes.insert({}, id="a")
         await notes.insert({}, id="b")
         with pytest.raises(StoreUnavailable):
@@ -390,6 +370,7 @@ class TestListing:
 
 
 class TestManyInserts:
+    @pytest.mark.req("DB-2")
     async def test_each_has_its_own_fate(self, emails: Resource[Email]) -> None:
         await emails.insert(Email("taken"), id="b")
         results = await emails.insert_many([Email("ada"), Email("ben"), {"to": "cyd"}], ids=["a", "b", "c"])
@@ -399,6 +380,7 @@ class TestManyInserts:
         assert await emails.count() == 3
         assert (await emails.get("b")).data == Email("taken")
 
+    @pytest.mark.req("DB-2")
     async def test_one_that_does_not_fit_stops_all_before_anything_is_sent(self, emails: Resource[Email]) -> None:
         with pytest.raises(InvalidRecord, match=r"item 1: .*subject"):
             await emails.insert_many([Email("ada"), {"to": "ben", "subject": 5}])
@@ -411,6 +393,7 @@ class TestManyInserts:
         with pytest.raises(ConfigError, match="at most 10,000"):
             await emails.insert_many([Email("ada")] * (MAX_INSERTS + 1))
 
+    @pytest.mark.req("DB-2")
     async def test_a_hundred_at_once(self, emails: Resource[Email]) -> None:
         results = await emails.insert_many([Email("ada", str(number)) for number in range(100)])
         assert all(result.record is not None and result.record.data.subject == str(result.index) for result in results)
@@ -418,6 +401,7 @@ class TestManyInserts:
 
 
 class TestChecks:
+    @pytest.mark.req("DB-2")
     async def test_a_patch_takes_what_the_class_may_hold(self, store: MemoryStore) -> None:
         dues = Resource(store, "dues", Due)
         due = await dues.insert(Due(datetime(2030, 1, 1, tzinfo=UTC), where=Point(1)))
@@ -428,6 +412,7 @@ class TestChecks:
         with pytest.raises(InvalidRecord, match=r"data\.at"):
             await dues.patch(due.id, {"at": object()})
 
+    @pytest.mark.req("DB-2")
     async def test_what_cannot_be_written_as_json_is_refused_by_name(self, store: MemoryStore) -> None:
         with pytest.raises(InvalidRecord, match="Number"):
             await Resource(store, "notes").insert({"n": Number(3)})
@@ -449,6 +434,7 @@ class TestChecks:
         with pytest.raises(ConfigError, match="takes 198 bytes when encoded, and the limit is 190"):
             Resource(store, "ä" * 33)
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize(
         ("data", "complaint"),
         [
@@ -469,6 +455,7 @@ class TestChecks:
             await emails.update("e", data)
         assert await emails.count() == 1
 
+    @pytest.mark.req("DB-2")
     async def test_a_patch_is_judged_by_what_it_makes(self, emails: Resource[Email]) -> None:
         await emails.insert(Email("ada"), id="e")
         for changes, complaint in (
@@ -481,6 +468,7 @@ class TestChecks:
                 await emails.patch("e", changes)  # type: ignore[arg-type]
         assert (await emails.get("e")).data == Email("ada")
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize(
         ("data", "complaint"),
         [
@@ -511,6 +499,7 @@ class TestChecks:
         with pytest.raises(InvalidRecord, match="nested more than 32 deep"):
             await notes.insert(deep)
 
+    @pytest.mark.req("DB-2")
     async def test_a_dataclass_is_a_schema_too(self, store: MemoryStore) -> None:
         points = Resource(store, "points", Point)
         await points.insert(Point(1, 2.5), id="p")
@@ -552,12 +541,14 @@ class TestChecks:
         with pytest.raises(ConfigError, match="schema is"):
             Resource(store, "x", schema)
 
+    @pytest.mark.req("DB-2")
     async def test_a_version_that_is_none(self, emails: Resource[Email]) -> None:
         await emails.insert(Email("ada"), id="e")
         for version in (True, "1", 1.0):
             with pytest.raises(ConfigError, match="if_version is"):
                 await emails.delete("e", if_version=version)  # type: ignore[arg-type]
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize("id", ["a/b", "..", "~2f", "🦀", "A", "a", "x" * 128, " "])
     async def test_any_id_finds_its_record_again(self, emails: Resource[Email], id: str) -> None:
         await emails.insert(Email("ada"), id=id)
@@ -583,6 +574,7 @@ class TestEnvelope:
                 assert is_tombstone_size(len(body)) == deleted
                 assert decode(body, "a") == envelope
 
+    @pytest.mark.req("DB-2")
     def test_it_remembers_so_many_writes(self) -> None:
         envelope = Envelope(id="a", version=5, first_version=5, write_id="w", recent_writes=("w",), data={})
         assert envelope.remembers_its_creation
@@ -607,41 +599,38 @@ class TestEnvelope:
         assert decode(encode(envelope), "a") == f"its version is {MAX_VERSION}, after which there is none"
 
 
+def patches(store: ScriptedStore, count: int) -> Act:
+    """Others write to the record so often."""
+    others: Resource[dict[str, Any]] = Resource(store, "notes")
+
+    async def others_write(request: Request) -> None:
+        for number in range(count):
+            await others.patch("n", {"b": number})
+
+    return others_write
+
+
 class TestUncertainty:
     """Answers that are lost. What random walks find is in tests/simulated/test_fleets.py."""
 
+    @pytest.mark.req("DB-2")
     async def test_a_create_that_cannot_be_seen_is_not_sent_twice_where_tombstones_are_removed(self) -> None:
-        class Swallows(MemoryStore):
-            creates = 0
-
-            async def create(self, key: str, body: bytes) -> Outcome:
-                self.creates += 1
-                return Unknown(StoreUnavailable("no answer"))
-
-        store = Swallows()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        store = ScriptedStore()
+        store.always("create", ANY, "lost")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         with pytest.raises(WriteUnknown, match="may have happened, or may still") as caught:
             await notes.insert({"a": 1})
-        assert store.creates == 1
+        assert store.count("create") == 1
         assert caught.value.record_id is not None
         assert caught.value.record_id.startswith(DRAWN)
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize("conditional", [False, True])
     async def test_a_rejection_of_our_own_repeated_write_is_no_conflict(self, conditional: bool) -> None:
-        class Repeats(NoDiscard):
-            """Something on the way sends each conditional write twice, and passes on the second answer."""
-
-            async def create(self, key: str, body: bytes) -> Outcome:
-                await super().create(key, body)
-                return await super().create(key, body)
-
-            async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-                await super().replace(key, body, expected)
-                return await super().replace(key, body, expected)
-
-        store = Repeats()
-        store.info = StoreInfo(provider="memory", url="memory://", conditional_delete=conditional)
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        """Something on the way sends each conditional write twice, and passes on the second answer."""
+        store = ScriptedStore(conditional_delete=conditional)
+        store.always(CONDITIONAL, ANY, "twice")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         first = await notes.insert({"a": 1}, id="n")
         second = await notes.update("n", {"a": 2}, if_version=first.version)
         assert second.version == first.version + 1
@@ -651,101 +640,54 @@ class TestUncertainty:
         with pytest.raises(RecordExists):
             await notes.insert({"a": 4}, id="n")
 
+    @pytest.mark.req("DB-2")
     async def test_an_insert_that_was_refused_by_what_is_gone_since_is_not_sent_again_where_no_id_returns(self) -> None:
-        class Passing(NoDiscard):
-            """Something sends our create twice; before the second one a reader took the record and deleted it."""
-
-            creates = 0
-
-            async def create(self, key: str, body: bytes) -> Outcome:
-                self.creates += 1
-                return Rejected()
-
-        store = Passing()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        """Something sends our create twice; before the second one a reader took the record and deleted it."""
+        store = ScriptedStore(conditional_delete=False)
+        store.always("create", ANY, "rejected")
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         with pytest.raises(WriteUnknown):
             await notes.insert({"a": 1})
-        assert store.creates == 1
+        assert store.count("create") == 1
 
+    @pytest.mark.req("DB-2")
     @pytest.mark.parametrize("lands", [True, False])
     async def test_an_insert_without_an_answer_is_told_however_often_the_key_was_written(self, lands: bool) -> None:
-        class Silent(NoDiscard):
-            """Our create gets no answer; others write many times before we look."""
+        """Our create gets no answer; others write many times before we look."""
+        store = ScriptedStore(conditional_delete=False)
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
+        others: Resource[dict[str, Any]] = Resource(store, "notes")
 
-            others: Resource[dict[str, Any]] | None = None
+        async def others_write(request: Request) -> None:
+            if not lands:
+                await others.insert({"a": 0}, id="n")
+            for number in range(2 * RECENT_WRITES):
+                await others.patch("n", {"b": number})
 
-            async def create(self, key: str, body: bytes) -> Outcome:
-                if self.others is None:
-                    return await super().create(key, body)
-                others, self.others = self.others, None
-                if lands:
-                    await super().create(key, body)
-                else:
-                    await others.insert({"a": 0}, id="n")
-                for number in range(2 * RECENT_WRITES):
-                    await others.patch("n", {"b": number})
-                return Unknown(StoreUnavailable("no answer"))
-
-        store = Silent()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
-        store.others = Resource(store, "notes")
+        store.on("create", ANY, After(others_write, "kept" if lands else "lost"))
         if lands:
             assert (await notes.insert({"a": 1}, id="n")).data == {"a": 1}
         else:
             with pytest.raises(RecordExists):
                 await notes.insert({"a": 1}, id="n")
 
+    @pytest.mark.req("DB-2")
     async def test_a_write_that_was_overwritten_meanwhile_is_recognised(self) -> None:
-        class Overwrites(NoDiscard):
-            """Our update lands, its answer is lost, and others write before we look."""
-
-            others: Resource[dict[str, Any]] | None = None
-
-            async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-                outcome = await super().replace(key, body, expected)
-                if self.others is None:
-                    return outcome
-                others, self.others = self.others, None
-                for number in range(3):
-                    await others.patch("n", {"b": number})
-                return Unknown(StoreUnavailable("no answer"))
-
-        store = Overwrites()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        """Our update lands, its answer is lost, and others write before we look."""
+        store = ScriptedStore(conditional_delete=False)
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         first = await notes.insert({"a": 1}, id="n")
-        store.others = Resource(store, "notes")
+        store.on("replace", ANY, After(patches(store, 3), "kept"))
         updated = await notes.update("n", {"a": 2}, if_version=first.version)
         assert updated.version == first.version + 1
         assert (await notes.get("n")).data == {"a": 2, "b": 2}
         assert (await notes.get("n")).version == first.version + 4
 
+    @pytest.mark.req("DB-2")
     async def test_one_that_too_many_have_overwritten_is_unknown(self) -> None:
-        class Buries(NoDiscard):
-            others: Resource[dict[str, Any]] | None = None
-
-            async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-                if self.others is None:
-                    return await super().replace(key, body, expected)
-                others, self.others = self.others, None
-                for number in range(RECENT_WRITES + 1):
-                    await others.patch("n", {"b": number})
-                return Unknown(StoreUnavailable("no answer"))
-
-        store = Buries()
-        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=_Quick())
+        store = ScriptedStore(conditional_delete=False)
+        notes: Resource[dict[str, Any]] = Resource(store, "notes", clock=ScriptedClock())
         first = await notes.insert({"a": 1}, id="n")
-        store.others = Resource(store, "notes")
+        store.on("replace", ANY, After(patches(store, RECENT_WRITES + 1), "lost"))
         with pytest.raises(WriteUnknown):
             await notes.update("n", {"a": 2}, if_version=first.version)
-
-
-class _Quick:
-    """Waits for a turn of the loop instead of for seconds."""
-
-    def read(self) -> Any:
-        from tenure.clock import SYSTEM_CLOCK
-
-        return SYSTEM_CLOCK.read()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)

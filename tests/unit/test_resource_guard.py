@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -22,39 +21,11 @@ from tenure.errors import (
     StoreUnavailable,
     WriteUnknown,
 )
-from tenure.store import Outcome, Stored, StoreInfo, Unknown, Version
-from tenure.store.memory import MemoryStore
-from tests.unit.ledgers import Time
+from tenure.store import Store, Stored, Version
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, CONDITIONAL, Request, ScriptedStore
 
 WORK = Pending(how="archive", to="old", data={"a": 1}, version=3, write="w1", at=5)
-
-
-class Bucket(MemoryStore):
-    """Without a conditional delete, and with answers that are lost when the test says so."""
-
-    def __init__(self, *, conditional_delete: bool = False) -> None:
-        super().__init__()
-        self.info = StoreInfo(provider="memory", url="memory://", conditional_delete=conditional_delete)
-        self.log: list[str] = []
-        self.fates: list[str] = []
-        self.rival: Callable[[], Awaitable[None]] | None = None
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        return await self._fated("create", super().create(key, body))
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        return await self._fated("replace", super().replace(key, body, expected))
-
-    async def _fated(self, verb: str, request: Any) -> Outcome:
-        self.log.append(verb)
-        if self.rival is not None:
-            await self.rival()
-        fate = self.fates.pop(0) if self.fates else "ok"
-        if fate == "lost":
-            request.close()
-            return Unknown(StoreUnavailable("no answer"))
-        outcome: Outcome = await request
-        return Unknown(StoreUnavailable("no answer")) if fate == "kept" else outcome
 
 
 class Watchful:
@@ -102,14 +73,20 @@ class Watchful:
 
 
 @pytest.fixture
-def store() -> Bucket:
-    return Bucket()
+def store() -> ScriptedStore:
+    return ScriptedStore(conditional_delete=False)
 
 
 @pytest.fixture
-def things(store: Bucket) -> Resource[dict[str, Any]]:
-    resource: Resource[dict[str, Any]] = Resource(store, "things", clock=Time())
-    resource.guarded_by(Watchful(store.log))
+def things(store: ScriptedStore) -> Resource[dict[str, Any]]:
+    resource: Resource[dict[str, Any]] = Resource(store, "things", clock=ScriptedClock())
+    guard = Watchful([])
+    resource.guarded_by(guard)
+
+    async def note(request: Request) -> None:
+        guard.log.append(request.verb)
+
+    store.always(CONDITIONAL, ANY, note)
     return resource
 
 
@@ -118,7 +95,7 @@ def guard_of(things: Resource[Any]) -> Watchful:
     return things._guard
 
 
-async def reserved_of(store: MemoryStore, id: str) -> dict[str, Any]:
+async def reserved_of(store: Store, id: str) -> dict[str, Any]:
     stored = await store.get(key_of("things", id))
     assert isinstance(stored, Stored)
     found: dict[str, Any] = json.loads(stored.body)["reserved"]
@@ -127,116 +104,135 @@ async def reserved_of(store: MemoryStore, id: str) -> dict[str, Any]:
 
 class TestGuard:
     async def test_every_write_is_prepared_before_it_is_sent(
-        self, store: Bucket, things: Resource[dict[str, Any]]
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
     ) -> None:
         await things.insert({"a": 1}, id="x")
-        assert store.log == ["prepare new", "sending", "create", "applied", "close"]
+        assert guard_of(things).log == ["prepare new", "sending", "create", "applied", "close"]
         assert (await things.get("x")).reserved == {"seen": 1}
         for write in (
             things.update("x", {"a": 2}),
             things.patch("x", {"a": 3}),
             things.rewrite("x", lambda data, reserved: ({"a": 4}, {})),
         ):
-            store.log.clear()
+            guard_of(things).log.clear()
             await write
-            assert store.log == ["prepare change", "sending", "replace", "applied", "close"]
-        store.log.clear()
+            assert guard_of(things).log == ["prepare change", "sending", "replace", "applied", "close"]
+        guard_of(things).log.clear()
         await things.delete("x")
-        assert store.log == ["prepare delete", "sending", "replace", "applied", "close"]
+        assert guard_of(things).log == ["prepare delete", "sending", "replace", "applied", "close"]
 
-    async def test_each_attempt_is_prepared_anew(self, store: Bucket, things: Resource[dict[str, Any]]) -> None:
+    async def test_each_attempt_is_prepared_anew(self, store: ScriptedStore, things: Resource[dict[str, Any]]) -> None:
         await things.insert({}, id="x")
         other: Resource[dict[str, Any]] = Resource(store, "things")
 
-        async def rival() -> None:
-            store.rival = None
+        async def rival(request: Request) -> None:
             await other.patch("x", {"b": 1})
 
-        store.log.clear()
-        store.rival = rival
+        guard_of(things).log.clear()
+        store.on(CONDITIONAL, ANY, rival)
         await things.patch("x", {"a": 1})
-        assert [line for line in store.log if line != "replace"] == [
+        assert [line for line in guard_of(things).log if line != "replace"] == [
             *("prepare change", "sending", "lost"),
             *("prepare change", "sending", "applied", "close"),
         ]
         assert (await things.get("x")).data == {"a": 1, "b": 1}
 
     async def test_an_insert_over_a_tombstone_is_prepared_as_a_new_record(
-        self, store: Bucket, things: Resource[dict[str, Any]]
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
     ) -> None:
         await things.insert({}, id="x")
         await things.delete("x")
-        store.log.clear()
+        guard_of(things).log.clear()
         await things.insert({}, id="x")
-        assert store.log == [
+        assert guard_of(things).log == [
             *("prepare new", "sending", "create", "lost"),
             *("prepare new", "sending", "replace", "applied", "close"),
         ]
 
-    async def test_every_copy_of_a_write_is_announced(self, store: Bucket, things: Resource[dict[str, Any]]) -> None:
+    async def test_every_copy_of_a_write_is_announced(
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
+    ) -> None:
         await things.insert({}, id="x")
-        store.log.clear()
-        store.fates = ["lost", "lost", "ok"]
+        guard_of(things).log.clear()
+        store.on(CONDITIONAL, ANY, "lost", "lost")
         await things.patch("x", {"a": 1})
-        assert store.log == ["prepare change", *["sending", "replace"] * 3, "applied", "close"]
+        assert guard_of(things).log == ["prepare change", *["sending", "replace"] * 3, "applied", "close"]
 
     async def test_what_was_prepared_too_long_ago_is_prepared_again(
-        self, store: Bucket, things: Resource[dict[str, Any]]
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
     ) -> None:
         guard_of(things).outdated = 1
         await things.insert({}, id="x")
-        assert store.log == ["prepare new", "sending", "prepare new", "sending", "create", "applied", "close"]
-        store.log.clear()
+        assert guard_of(things).log == [
+            "prepare new",
+            "sending",
+            "prepare new",
+            "sending",
+            "create",
+            "applied",
+            "close",
+        ]
+        guard_of(things).log.clear()
         guard_of(things).outdated = 1
         await things.patch("x", {"a": 1})
-        assert store.log == ["prepare change", "sending", "prepare change", "sending", "replace", "applied", "close"]
+        assert guard_of(things).log == [
+            "prepare change",
+            "sending",
+            "prepare change",
+            "sending",
+            "replace",
+            "applied",
+            "close",
+        ]
 
     async def test_nothing_is_sent_if_it_could_not_be_prepared(
-        self, store: Bucket, things: Resource[dict[str, Any]]
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
     ) -> None:
         guard_of(things).trouble = [StoreUnavailable("no index")]
         with pytest.raises(StoreUnavailable, match="no index"):
             await things.insert({}, id="x")
-        assert store.log == ["prepare new", "close"]
+        assert guard_of(things).log == ["prepare new", "close"]
         assert await things.get_or_none("x") is None
 
     async def test_a_write_without_an_answer_stays_undecided(
-        self, store: Bucket, things: Resource[dict[str, Any]]
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
     ) -> None:
-        store.fates = ["lost"] * 20
+        store.always(CONDITIONAL, ANY, "lost")
         with pytest.raises(WriteUnknown):
             await things.insert({}, id="x")
-        assert "applied" not in store.log
-        assert "lost" not in store.log
-        assert store.log[-1] == "close"
+        assert "applied" not in guard_of(things).log
+        assert "lost" not in guard_of(things).log
+        assert guard_of(things).log[-1] == "close"
 
-    async def test_an_id_that_is_taken_is_decided(self, store: Bucket, things: Resource[dict[str, Any]]) -> None:
+    async def test_an_id_that_is_taken_is_decided(self, store: ScriptedStore, things: Resource[dict[str, Any]]) -> None:
         await things.insert({}, id="x")
-        store.log.clear()
+        guard_of(things).log.clear()
         with pytest.raises(RecordExists):
             await things.insert({}, id="x")
-        assert store.log == ["prepare new", "sending", "create", "lost", "close"]
+        assert guard_of(things).log == ["prepare new", "sending", "create", "lost", "close"]
 
-    async def test_what_took_too_long_is_written_anew(self, store: Bucket, things: Resource[dict[str, Any]]) -> None:
+    async def test_what_took_too_long_is_written_anew(
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
+    ) -> None:
         guard_of(things).renewals = 1
         record = await things.insert({"a": 1}, id="x")
         assert record.reserved == {"seen": 1}
-        assert store.log.count("applied") == 2
+        assert guard_of(things).log.count("applied") == 2
         assert (await things.get("x")).version == record.version
 
     async def test_many_are_prepared_before_the_first_is_sent(
-        self, store: Bucket, things: Resource[dict[str, Any]]
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
     ) -> None:
         done = await things.insert_many([{"n": n} for n in range(40)])
         assert all(each.record is not None for each in done)
-        assert store.log[:40] == ["prepare new"] * 40
-        store.log.clear()
+        assert guard_of(things).log[:40] == ["prepare new"] * 40
+        guard_of(things).log.clear()
         with pytest.raises(InvalidRecord, match="item 1: bad"):
             await things.insert_many([{}, {"bad": 1}])
-        assert store.log == []
+        assert guard_of(things).log == []
 
     async def test_one_that_cannot_be_prepared_stops_no_other(
-        self, store: Bucket, things: Resource[dict[str, Any]]
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
     ) -> None:
         guard_of(things).trouble = [StoreUnavailable("no index")] * 3
         first, second = await things.insert_many([{}, {}], ids=["a", "b"])
@@ -251,7 +247,7 @@ class TestGuard:
 
 
 class TestSwap:
-    async def test_only_what_was_read_is_changed(self, store: Bucket, things: Resource[dict[str, Any]]) -> None:
+    async def test_only_what_was_read_is_changed(self, store: ScriptedStore, things: Resource[dict[str, Any]]) -> None:
         await things.insert({"a": 1}, id="x")
         found = await things.find("x")
         assert found is not None
@@ -267,17 +263,17 @@ class TestSwap:
         assert await things.get_or_none("x") is None
 
     async def test_an_answer_that_was_lost_is_found_again(
-        self, store: Bucket, things: Resource[dict[str, Any]]
+        self, store: ScriptedStore, things: Resource[dict[str, Any]]
     ) -> None:
         await things.insert({"a": 1}, id="x")
         found = await things.find("x")
         assert found is not None
-        store.fates = ["kept"]
+        store.on(CONDITIONAL, ANY, "kept")
         assert await things.swap(found, deleted=True, data={}) is not None
         with pytest.raises(RecordNotFound):
             await things.get("x")
 
-    async def test_what_is_placed_is_placed_once(self, store: Bucket) -> None:
+    async def test_what_is_placed_is_placed_once(self, store: ScriptedStore) -> None:
         things: Resource[dict[str, Any]] = Resource(store, "things")
         await things.place("x", {"a": 1})
         with pytest.raises(RecordExists):
@@ -305,7 +301,7 @@ class TestExpiryOfARecord:
         assert ended({"ttl": {"at": None, "keep": True}}) == {}
         assert ended({"other": 1}) == {"other": 1}
 
-    async def test_a_deleted_record_leaves_none_and_a_new_one_inherits_none(self, store: Bucket) -> None:
+    async def test_a_deleted_record_leaves_none_and_a_new_one_inherits_none(self, store: ScriptedStore) -> None:
         things: Resource[dict[str, Any]] = Resource(store, "things")
         await things.insert({}, id="x")
         await self._give(things, Expiry(5, "e.", pending={"f": WORK}))
@@ -314,7 +310,7 @@ class TestExpiryOfARecord:
         await things.insert({}, id="x")
         assert expiry_of(await reserved_of(store, "x")) == Expiry(pending={"f": WORK})
 
-    async def test_an_older_tombstone_that_still_has_one_does_not_pass_it_on(self, store: Bucket) -> None:
+    async def test_an_older_tombstone_that_still_has_one_does_not_pass_it_on(self, store: ScriptedStore) -> None:
         things: Resource[dict[str, Any]] = Resource(store, "things")
         await things.insert({}, id="x")
         found = await things.find("x")
@@ -323,7 +319,7 @@ class TestExpiryOfARecord:
         await things.insert({}, id="x")
         assert await reserved_of(store, "x") == {}
 
-    async def test_who_changes_something_else_leaves_it_alone(self, store: Bucket) -> None:
+    async def test_who_changes_something_else_leaves_it_alone(self, store: ScriptedStore) -> None:
         things: Resource[dict[str, Any]] = Resource(store, "things")
         await things.insert({"a": 1}, id="x")
         await self._give(things, Expiry(5, "e."))
@@ -333,7 +329,7 @@ class TestExpiryOfARecord:
         await things.rewrite("x", lambda data, reserved: (data, {**reserved, "ttl": {"at": 9}}))
         assert await reserved_of(store, "x") == {"count": 1, "ttl": {"at": 5, "entry": "e."}}
 
-    async def test_work_of_any_size_does_not_keep_others_from_reserving(self, store: Bucket) -> None:
+    async def test_work_of_any_size_does_not_keep_others_from_reserving(self, store: ScriptedStore) -> None:
         things: Resource[dict[str, Any]] = Resource(store, "things")
         await things.insert({"a": 1}, id="x")
         large = Pending(how="archive", data={"text": "x" * 900_000}, version=1, write="w", at=5)
@@ -342,8 +338,7 @@ class TestExpiryOfARecord:
         assert (await reserved_of(store, "x"))["count"] == 1
         assert expiry_of(await reserved_of(store, "x")) == Expiry(pending={"f": large})
 
-    @pytest.mark.req("TT-2")
-    async def test_gc_keeps_tombstones_with_work_to_do(self, store: Bucket) -> None:
+    async def test_gc_keeps_tombstones_with_work_to_do(self, store: ScriptedStore) -> None:
         things: Resource[dict[str, Any]] = Resource(store, "things")
         for id in ("x", "y"):
             await things.insert({}, id=id)

@@ -12,6 +12,7 @@ from tenure.ledger import LogEntry, Receipt
 from tenure.plugins.scheduler import calls
 from tenure.plugins.scheduler.records import Refused, Work
 from tenure.plugins.scheduler.wire import Command
+from tests.support.store import ANY, Request
 from tests.unit.schedule_rig import FOLDER, Rig
 from tests.unit.schedules import new_registry
 
@@ -28,8 +29,8 @@ def test_a_store_that_does_not_answer_holds_up_nobody_for_longer_than_within(ver
         took: list[float] = []
         held = True
 
-        async def hold(asked: str, key: str) -> StoreError | None:
-            while held and asked.startswith(verb):
+        async def hold(request: Request) -> StoreError | None:
+            while held and request.verb.startswith(verb):
                 await caller.host.clock.sleep(0.1)
             return None
 
@@ -41,7 +42,7 @@ def test_a_store_that_does_not_answer_holds_up_nobody_for_longer_than_within(ver
             held = False
             await caller.give(Command("run-now", "nobody"), 30.0)
 
-        caller.producer._store.inner.before = hold  # type: ignore[attr-defined]
+        caller.producer._store.inner.always(ANY, ANY, hold)  # type: ignore[attr-defined]
         rig.at(2.0, caller.host, script)
         rig.run(90.0)
         assert took[0] < 6
@@ -60,11 +61,11 @@ def test_who_waits_for_no_decision_has_it_written_all_the_same(is_slow: bool) ->
         leader = rig.lead(new_registry(["work"]))
         caller = rig.caller()
 
-        async def hold(asked: str, key: str) -> StoreError | None:
+        async def hold(request: Request) -> StoreError | None:
             await caller.host.clock.sleep(3.0 if is_slow else 0.0)
             return None
 
-        caller.producer._store.inner.before = hold  # type: ignore[attr-defined]
+        caller.producer._store.inner.always(ANY, ANY, hold)  # type: ignore[attr-defined]
         rig.at(2.0, caller.host, lambda: caller.give(Command("pause"), 0.0))
         rig.run(60.0)
         (answer,) = caller.answers

@@ -677,7 +677,6 @@ class TestChanges:
 
 
 class TestCode:
-    @pytest.mark.req("SC-1")
     def test_the_leader_declares_what_its_code_has(self) -> None:
         desk = Desk()
         desk.new_leader(jobs=[declared("job", every(10))])
@@ -813,3 +812,16 @@ class TestMany:
         assert totals.missed_window == sum(event.count for event in events if isinstance(event, Passed)) - 3
         assert totals.fired == 11
         assert timedelta(seconds=1100) == timedelta(seconds=10) * (totals.fired + totals.missed_window + 3)
+
+
+# Found by mutants
+
+
+def test_a_job_declared_while_leading_is_news_until_it_is_decided() -> None:
+    desk = desk_with()
+    assert not desk.clerk.has_news
+    desk.registry.declare(declared("new", every(5)))
+    assert desk.clerk.has_news
+    desk.settle()
+    assert "new" in desk.machine.jobs
+    assert not desk.clerk.has_news

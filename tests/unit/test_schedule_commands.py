@@ -206,7 +206,6 @@ async def over(scheduler: SchedulerPlugin, job: str) -> OccurrenceRecord:
 class TestReally:
     """With real programs, on a store in memory."""
 
-    @pytest.mark.req("SC-1")
     async def test_one_that_is_planted_in_the_bucket_does_not_run(self, tmp_path: Path) -> None:
         mark, ours = tmp_path / "planted", tmp_path / "ours"
         url = "memory://schedule-commands"

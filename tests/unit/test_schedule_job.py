@@ -44,8 +44,6 @@ from tenure.plugins.scheduler.job import (
 )
 from tenure.plugins.scheduler.schedule import CACHED_EXPRESSIONS, MAX_MS, parsed, zone_of
 
-pytestmark = pytest.mark.req("SC-1")
-
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 DAY = 86_400_000
 
@@ -108,6 +106,7 @@ def test_words_durations_and_moments_are_understood() -> None:
     assert (made.backoff_ms, made.retries, made.enabled, made.origin) == (0, 5, False, Origin.STORED)
 
 
+@pytest.mark.req("SC-1")
 def test_schedules() -> None:
     assert every(1.5) == every(timedelta(seconds=1.5)) == Every(1500)
     assert cron("  0 3\t* * * ", "UTC", "both") == Cron("0 3 * * *", "UTC", Dst.BOTH)
@@ -171,6 +170,7 @@ def test_a_cron_expression_that_cannot_be_is_refused(text: Any, says: str) -> No
         cron(text)
 
 
+@pytest.mark.req("SC-1")
 @given(st.lists(st.text("0123456789*/,-#LWMONJA²\x00 ", max_size=6), min_size=5, max_size=5).map(" ".join))
 def test_whatever_is_given_as_cron_is_followed_or_refused(text: str) -> None:
     try:
@@ -424,6 +424,7 @@ def test_jobs_are_the_same_if_all_they_say_is() -> None:
         assert not same_job(job(**change), job())
 
 
+@pytest.mark.req("SC-1")
 def test_timetables_are_the_same_whatever_else_differs() -> None:
     base = job(schedule=cron("@daily", "Europe/Berlin"))
     assert same_timetable(base, job(schedule=cron("0 0 * * *", "Europe/Berlin"), retries=3, jitter=5, function="g"))
@@ -440,6 +441,7 @@ def test_timetables_are_the_same_whatever_else_differs() -> None:
         assert not same_timetable(base, other)
 
 
+@pytest.mark.req("SC-1")
 def test_some_options_are_changed_and_the_others_stay() -> None:
     before = job(retries=3, timeout=5, payload={"a": 1}, start=NOON, origin=Origin.STORED)
     after = change_job(before, every(90), timeout=7)
@@ -472,6 +474,7 @@ def test_some_options_of_a_target_are_changed_and_the_others_stay() -> None:
                 assert change_job(change_job(each, **option), retries=1).target == change_job(each, **option).target
 
 
+@pytest.mark.req("SC-1")
 def test_every_option_reaches_the_job() -> None:
     of_targets = {"payload", "body", "priority", "ordering_key", "delay", "max_attempts", "visibility_timeout"}
     of_targets |= {"headers", "cwd", "terminate_within", "function", "queue", "command"}

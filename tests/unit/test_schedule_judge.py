@@ -339,7 +339,6 @@ def test_the_judge_finds_nothing_where_all_is_well(tmp_path: Path) -> None:
     assert (verdict.reruns, verdict.retries, verdict.never_ran, verdict.void) == (1, 1, 1, 1)
 
 
-@pytest.mark.req("SC-2")
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__.removeprefix("plant_"))
 def test_the_judge_finds_what_is_planted(plant: Callable[[Files], None], tmp_path: Path) -> None:
     files = Files()

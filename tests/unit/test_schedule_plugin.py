@@ -23,7 +23,10 @@ from tenure.plugins.scheduler.job import at
 from tenure.plugins.scheduler.records import CutShort, Passed, Succeeded
 from tenure.plugins.scheduler.registry import Registry
 from tenure.plugins.scheduler.wire import Command
-from tests.unit.schedule_rig import FOLDER, START_MS, Leader, Lease, Rig
+from tests.support.lease import ScriptedLease
+from tests.support.store import ANY, Request
+from tests.support.waiting import eventually
+from tests.unit.schedule_rig import FOLDER, START_MS, Leader, Rig
 from tests.unit.schedules import declared, new_registry
 
 QUICK = CoordinatorConfig(startup_jitter_max=0.0)
@@ -54,7 +57,6 @@ class Ran:
 
 
 class TestLeading:
-    @pytest.mark.req("SC-1")
     @pytest.mark.req("SC-2")
     def test_every_second_for_a_minute(self) -> None:
         with Rig() as rig:
@@ -170,16 +172,14 @@ class TestLeading:
             )
             first = rig.lead(registry)
             count = 0
-            plain = first.store.before
 
-            async def dying(verb: str, key: str) -> StoreError | None:
+            async def dying(request: Request) -> None:
                 nonlocal count
                 count += 1
                 if count > 8 + crash_after and first.host.alive:
                     rig.world.call_at(rig.world.now, lambda: crash(first))
-                return await plain(verb, key)  # type: ignore[no-any-return]
 
-            first.store.before = dying
+            first.store.always(ANY, ANY, dying)
             rig.world.call_at(25.0, lambda: rig.lead(registry, epoch=2, name="second"))
             rig.run(45.0)
             assert not first.host.alive
@@ -196,14 +196,13 @@ class TestLeading:
         with Rig() as rig:
             ran = Ran(rig)
             leader = rig.lead(ran.registry(declared("job", every(1), misfire_grace=2)))
-            plain = leader.store.before
 
-            async def away(verb: str, key: str) -> StoreError | None:
+            async def away(request: Request) -> StoreError | None:
                 if 20 < rig.world.now < 80:
                     return StoreUnavailable("away")
-                return await plain(verb, key)  # type: ignore[no-any-return]
+                return None
 
-            leader.store.before = away
+            leader.store.always(ANY, ANY, away)
             rig.run(120.0)
             records = leader.machine.records_of("job")
             assert sum(record.count for record in records) >= 115
@@ -359,7 +358,7 @@ class TestQueue:
         store = rig.store(host)
         leading = Leading(
             ledger_store(store, "s3-queue", "mails"),
-            Lease(1),  # type: ignore[arg-type]
+            ScriptedLease(1),  # type: ignore[arg-type]
             settings_from({}),
             random=Random(1),
             is_alive=lambda name: None,
@@ -377,12 +376,6 @@ class TestQueue:
 def crash(leader: Leader) -> None:
     if leader.host.alive:
         leader.host.crash()
-
-
-async def until(condition: Any, within: float = 20.0) -> None:
-    async with asyncio.timeout(within):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 class TestPlugin:
@@ -415,18 +408,18 @@ class TestPlugin:
 
             told: list[str] = []
             scheduler.on("plg:scheduler:fired", lambda event: told.append(event.name))
-            await until(lambda: scheduler.is_leading)
+            await eventually(lambda: scheduler.is_leading)
             await scheduler.add("adhoc", every(3600), function="other", payload={"a": 1})
             with pytest.raises(RequestRefused, match="already"):
                 await scheduler.add("adhoc", every(3600), function="other")
             run = await scheduler.run_now("adhoc")
-            await until(lambda: any(each.id == run for each in ran))
+            await eventually(lambda: any(each.id == run for each in ran))
             await scheduler.update("adhoc", payload={"a": 2}, retries=5)
             with pytest.raises(RequestRefused, match="no job"):
                 await scheduler.update("nobody", retries=5)
             with pytest.raises(RequestRefused, match="in code"):
                 await scheduler.remove("unlucky")
-            await until(lambda: len([each for each in ran if each.job == "unlucky"]) >= 2 and mails)
+            await eventually(lambda: len([each for each in ran if each.job == "unlucky"]) >= 2 and mails)
             await scheduler.pause()
             assert (await scheduler.stats()).paused
             await scheduler.resume()
@@ -457,12 +450,12 @@ class TestPlugin:
             caller = await outside.use_plugin(SchedulerPlugin(takes_part=False))
             await caller.add("job", every(3600), function="work")
             await caller.pause("job", wait=False)
-            await until(lambda: scheduler._leading.machine.jobs["job"].paused)  # type: ignore[union-attr]
+            await eventually(lambda: scheduler._leading.machine.jobs["job"].paused)  # type: ignore[union-attr]
             assert not caller.is_leading
             ran: list[int] = []
             now = datetime.fromtimestamp(SYSTEM_CLOCK.read().wall_ns / 1e9, UTC)
             scheduler.job(at(now), id="later")(lambda: ran.append(1))
-            await until(lambda: ran)
+            await eventually(lambda: ran)
 
     def test_what_cannot_be_is_refused_with_what_would_be_right(self) -> None:
         with pytest.raises(ConfigError, match="enable_coordinator"):

@@ -22,28 +22,9 @@ from tenure.plugins.scheduler.events import RunLeftBehind
 from tenure.plugins.scheduler.job import CommandTarget, Job, every, job_from
 from tenure.plugins.scheduler.run import Run
 from tenure.plugins.scheduler.runs import Runs
+from tests.support.lease import ScriptedLease
 
 SCHEDULED_MS = 1_700_000_000_000
-
-
-class Lease:
-    namespace = "default"
-    epoch = 4
-
-    def __init__(self) -> None:
-        self.left = 30.0
-
-    def is_current(self) -> bool:
-        return self.left > 0
-
-    def holds(self) -> bool:
-        return self.left > 0
-
-    def remaining(self) -> float:
-        return self.left
-
-    def time_to_wind_up(self) -> float:
-        return self.left
 
 
 class Sent:
@@ -68,7 +49,7 @@ class Stage:
     def __init__(
         self, functions: dict[str, Callable[..., Any]], *, commands: Commands | None = None, **options: Any
     ) -> None:
-        self.lease = Lease()
+        self.lease = ScriptedLease(4, left=30.0)
         self.sent = Sent()
         self.ends: list[End] = []
         self.left: list[RunLeftBehind] = []

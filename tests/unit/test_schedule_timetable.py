@@ -19,8 +19,6 @@ from tenure.plugins.scheduler.schedule import ALIASES, MAX_MS, Schedule
 from tenure.plugins.scheduler.timetable import Timetable, jitter_of, timetable_of
 from tests.unit.minute_walk import Walk
 
-pytestmark = pytest.mark.req("SC-1")
-
 CHANGING = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca")
 STEADY = ("UTC", "Asia/Tokyo", "Asia/Kolkata")
 CHANGES = {
@@ -83,6 +81,7 @@ def of_cronsim(text: str, zone: str, start: datetime, end: datetime) -> list[int
 # Against a walk through time
 
 
+@pytest.mark.req("SC-1")
 @pytest.mark.parametrize("zone", CHANGING + STEADY)
 def test_fires_over_three_years_are_those_of_a_walk(zone: str) -> None:
     walk = Walk(zone, START, END, step=30)
@@ -93,6 +92,7 @@ def test_fires_over_three_years_are_those_of_a_walk(zone: str) -> None:
             assert found == walk.fires(text, policy.value), (text, policy)
 
 
+@pytest.mark.req("SC-1")
 @pytest.mark.parametrize("zone", CHANGING)
 def test_fires_around_every_change_of_the_clocks_are_those_of_a_walk_by_minutes(zone: str) -> None:
     for change in changes(zone):
@@ -105,6 +105,7 @@ def test_fires_around_every_change_of_the_clocks_are_those_of_a_walk_by_minutes(
                 assert found == walk.fires(text, policy.value), (text, policy, change)
 
 
+@pytest.mark.req("SC-1")
 @pytest.mark.slow
 @pytest.mark.parametrize("zone", CHANGING + STEADY)
 def test_fires_over_three_years_are_those_of_a_walk_by_minutes(zone: str) -> None:
@@ -116,6 +117,7 @@ def test_fires_over_three_years_are_those_of_a_walk_by_minutes(zone: str) -> Non
             assert found == walk.fires(text, policy.value), (text, policy)
 
 
+@pytest.mark.req("SC-1")
 @pytest.mark.parametrize("zone", CHANGING + STEADY)
 def test_once_is_what_cronsim_does(zone: str) -> None:
     for text in SPARSE[::2]:
@@ -126,6 +128,7 @@ def test_once_is_what_cronsim_does(zone: str) -> None:
             assert between(table(cron(text, zone)), start, end) == of_cronsim(text, zone, start, end), (text, change)
 
 
+@pytest.mark.req("SC-1")
 @pytest.mark.parametrize("zone", CHANGING)
 def test_what_follows_real_time_is_what_cronsim_does(zone: str) -> None:
     """But for a zone that is moved by half an hour, where cronsim goes on from the wrong minute in one hour a year."""
@@ -138,6 +141,7 @@ def test_what_follows_real_time_is_what_cronsim_does(zone: str) -> None:
 # Changes of the clocks, told
 
 
+@pytest.mark.req("SC-1")
 @pytest.mark.parametrize(
     ("text", "policy", "after", "fires"),
     [
@@ -237,12 +241,14 @@ def test_a_change_of_the_clocks_is_told(text: str, policy: Dst, after: int, fire
     assert [fire.at_ms for fire in told] == list(islice(timetable.iterate(after), len(fires)))
 
 
+@pytest.mark.req("SC-1")
 def test_notes_are_the_same_however_few_fires_are_asked_for() -> None:
     timetable = table(cron("0-59/10 2,3 * * *", "Europe/Berlin"))
     after = ms(2027, 3, 27, 12)
     assert timetable.fires(after, 1) == timetable.fires(after, 30)[:1]
 
 
+@pytest.mark.req("SC-1")
 def test_a_day_that_does_not_exist_fires_once_at_its_end() -> None:
     """Samoa had no 30 December 2011."""
     timetable = table(cron("0,30 9-17 30 12 *", "Pacific/Apia"))
@@ -255,6 +261,7 @@ def test_a_day_that_does_not_exist_fires_once_at_its_end() -> None:
     ]
 
 
+@pytest.mark.req("SC-1")
 def test_half_an_hour_on_lord_howe() -> None:
     """02:00 becomes 02:30 in October, and 02:00 becomes 01:30 in April."""
     zone = "Australia/Lord_Howe"
@@ -264,6 +271,7 @@ def test_half_an_hour_on_lord_howe() -> None:
     assert [fire.local for fire in both] == ["2027-04-04 01:45:00 +11:00", "2027-04-04 01:45:00 +10:30"]
 
 
+@pytest.mark.req("SC-1")
 def test_within_the_hour_that_comes_twice_nothing_is_lost_or_repeated() -> None:
     zone = "Europe/Berlin"
     first, second = ms(2027, 10, 31, 2, 30, zone=zone), ms(2027, 10, 31, 2, 30, zone=zone, fold=1)
@@ -275,6 +283,7 @@ def test_within_the_hour_that_comes_twice_nothing_is_lost_or_repeated() -> None:
     assert once.next_after(second) == ms(2027, 11, 1, 2, 30, zone=zone)
 
 
+@pytest.mark.req("SC-1")
 def test_an_end_soon_after_a_gap_cuts_off_only_what_is_later() -> None:
     zone = "Europe/Berlin"
     end = datetime(2027, 3, 28, 3, 20, tzinfo=ZoneInfo(zone))
@@ -327,6 +336,7 @@ def chain(timetable: Timetable, after: int) -> Iterator[int]:
         found = timetable.next_after(found)
 
 
+@pytest.mark.req("SC-1")
 @given(TEXTS, PLACES, st.sampled_from(POLICIES))
 def test_cron_rises_and_does_not_depend_on_where_the_search_began(text: str, place: tuple[str, int], dst: Dst) -> None:
     zone, after = place
@@ -339,6 +349,7 @@ def test_cron_rises_and_does_not_depend_on_where_the_search_began(text: str, pla
     assert all(at_ms % 60_000 == 0 for at_ms in found)
 
 
+@pytest.mark.req("SC-1")
 @given(TEXTS, PLACES, st.sampled_from(POLICIES), st.integers(1, 300))
 def test_start_and_end_cut_off_and_change_nothing_between(
     text: str, place: tuple[str, int], dst: Dst, minutes: int
@@ -353,6 +364,7 @@ def test_start_and_end_cut_off_and_change_nothing_between(
     assert list(chain(bounded, 0)) == wanted
 
 
+@pytest.mark.req("SC-1")
 @given(
     st.integers(1000, 400_000_000),
     st.integers(0, 2_000_000_000_000),
@@ -373,6 +385,7 @@ def test_every_rises_from_its_anchor(period: int, anchor: int, start: int | None
 # Bounds and corners
 
 
+@pytest.mark.req("SC-1")
 def test_every_is_counted_from_when_it_was_added_or_from_its_start() -> None:
     assert list(islice(table(every(60), 5_500).iterate(5_500), 2)) == [65_500, 125_500]
     assert table(every(60), 5_500).next_after(0) == 65_500
@@ -381,6 +394,7 @@ def test_every_is_counted_from_when_it_was_added_or_from_its_start() -> None:
     assert table(every(timedelta(days=3650)), 0).next_after(0) == 3650 * 86_400_000
 
 
+@pytest.mark.req("SC-1")
 def test_at_is_once() -> None:
     when = datetime(2036, 7, 29, 12, 0, 0, 250_000, tzinfo=ZoneInfo("Europe/Berlin"))
     moment = int(when.timestamp() * 1000)
@@ -392,6 +406,7 @@ def test_at_is_once() -> None:
     assert [fire.local for fire in timetable.fires(0, 5)] == ["2036-07-29 10:00:00.250 +00:00"]
 
 
+@pytest.mark.req("SC-1")
 @pytest.mark.parametrize("schedule", [cron("0 * * * *"), every(3600)])
 def test_nothing_before_the_start_nor_from_the_end_on(schedule: Schedule) -> None:
     start, end = datetime(2027, 1, 1, 10, tzinfo=UTC), datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -402,11 +417,13 @@ def test_nothing_before_the_start_nor_from_the_end_on(schedule: Schedule) -> Non
     assert timetable.next_after(ms(2027, 1, 1, 11)) is None
 
 
+@pytest.mark.req("SC-1")
 def test_a_start_between_two_seconds_is_not_before_its_time() -> None:
     start = datetime(2027, 1, 1, 10, 0, 0, 1, tzinfo=UTC)
     assert table(cron("0 * * * *"), start=start).next_after(0) == ms(2027, 1, 1, 11)
 
 
+@pytest.mark.req("SC-1")
 @pytest.mark.parametrize("alias", ALIASES)
 def test_words_stand_for_five_fields(alias: str) -> None:
     after = ms(2026, 5, 5, 5, 5)
@@ -415,6 +432,7 @@ def test_words_stand_for_five_fields(alias: str) -> None:
         assert list(islice(table(cron(word)).iterate(after), 20)) == list(islice(spelled.iterate(after), 20))
 
 
+@pytest.mark.req("SC-1")
 def test_leap_days() -> None:
     leap = table(cron("0 0 29 2 *"))
     assert leap.next_after(ms(2096, 3, 1)) == ms(2104, 2, 29)
@@ -437,6 +455,7 @@ def test_only_so_many_fires_are_told(count: Any) -> None:
             table(schedule).fires(0, count)
 
 
+@pytest.mark.req("SC-1")
 @given(st.text("abc", min_size=1, max_size=5), st.integers(0, MAX_MS), st.integers(0, 86_400_000))
 def test_jitter_is_within_its_bound_and_always_the_same(id: str, at_ms: int, jitter: int) -> None:
     job = job_from(id, every(60), function="f", jitter=jitter / 1000)
@@ -444,6 +463,7 @@ def test_jitter_is_within_its_bound_and_always_the_same(id: str, at_ms: int, jit
     assert jitter_of(job, at_ms) == jitter_of(job, at_ms)
 
 
+@pytest.mark.req("SC-1")
 def test_jitter_spreads() -> None:
     job: Job = job_from("job", every(60), function="f", jitter=10)
     drawn = [jitter_of(job, 60_000 * k) for k in range(1000)]

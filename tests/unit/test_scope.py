@@ -329,3 +329,51 @@ async def test_closing_twice_is_closing_once() -> None:
         pass
     await scope.close()
     assert coordinator.left == ["scope-ended"]
+
+
+# The body of a lead from terms(): `async with lead:`
+
+
+async def run_a_term(coordinator: Coordinator, work: Any) -> str:
+    scope = LeadershipScope(coordinator, OnLoss.SUPPRESS)
+    lead = await scope.acquire()
+    lead.scopes[asyncio.current_task()] = scope
+    try:
+        async with lead:
+            await work()
+        return "after"
+    finally:
+        await scope.close()
+
+
+async def test_the_body_of_a_lead_ends_quietly_with_its_term() -> None:
+    coordinator = Coordinator()
+    task = asyncio.create_task(run_a_term(coordinator, asyncio.Event().wait))
+    await settle()
+    lead = coordinator.elect()
+    await settle()
+    coordinator.depose(lead)
+    assert await asyncio.wait_for(task, 5) == "after"
+
+
+async def test_an_error_in_the_body_of_a_lead_is_its_own() -> None:
+    coordinator = Coordinator()
+
+    async def fail() -> None:
+        raise ValueError("a defect")
+
+    task = asyncio.create_task(run_a_term(coordinator, fail))
+    await settle()
+    coordinator.elect()
+    with pytest.raises(ValueError, match="a defect"):
+        await task
+
+
+async def test_between_the_deadline_and_the_lapse_there_is_time_to_wind_up() -> None:
+    coordinator = Coordinator()
+    lead = coordinator.elect(tell=False)
+    coordinator.clock.advance(12.0)
+    assert (lead.is_current(), lead.holds()) == (False, True)
+    assert lead.time_to_wind_up() == pytest.approx(2.85)
+    coordinator.clock.advance(2.85)
+    assert (lead.holds(), lead.time_to_wind_up()) == (False, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -32,9 +32,11 @@ from tenure.errors import (
     StoreUnavailable,
     WriteUnknown,
 )
-from tenure.store import Metered, NotModified, Outcome, Rejected, Store, Stored, Unknown, Version, open_store
+from tenure.store import Metered, Rejected, Store, Stored, open_store
 from tenure.store.memory import MemoryStore
 from tenure.testing import SimulatedClock
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, CONDITIONAL, After, Request, ScriptedStore
 from tests.unit.leases import numbered
 
 VALUES: list[Any] = [None, 0, 1.5, "text", "", [], {}, [1, [2, {"a": None}]], {"ü": "☃"}, True, 2**70]
@@ -445,21 +447,12 @@ async def test_a_prefix_that_no_key_has_is_refused(storage: PluginStorage, prefi
 # Batches
 
 
-class Failing(MemoryStore):
-    """Some of its objects cannot be read or written."""
-
-    async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-        if key.endswith("unread"):
-            raise StoreUnavailable("no answer")
-        return await super().get(key, unless=unless)
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        return Unknown(StoreUnavailable("no answer")) if key.endswith("unsaid") else await super().create(key, body)
-
-
 @pytest.mark.req("DB-3")
 async def test_a_batch_says_what_became_of_each_key() -> None:
-    storage = storage_of(Failing(), clock=Hurried())
+    store = ScriptedStore()
+    store.always("get", "*unread", "lost")
+    store.always("create", "*unsaid", "lost")
+    storage = storage_of(store, clock=ScriptedClock())
     names = [f"k{number:02d}" for number in range(40)]
     written = await storage.set_many({name: name for name in (*names, "unread", "unsaid")})
     assert set(written.done) == set(names)
@@ -482,55 +475,14 @@ async def test_a_batch_has_a_limit(storage: PluginStorage) -> None:
         await storage.get_many(f"k{number}" for number in range(10_001))
 
 
-class Hurried(SimulatedClock):
-    async def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-        await asyncio.sleep(0)
-
-
 # What the store does not say
 
 
-class Doubtful(MemoryStore):
-    """The next writes go as told: each entry is what happens, and what is said."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.script: list[str] = []
-        self.late: list[Callable[[], Awaitable[Outcome]]] = []
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        return await self._play(lambda: MemoryStore.create(self, key, body))
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        return await self._play(lambda: MemoryStore.replace(self, key, body, expected))
-
-    async def _play(self, send: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        match self.script.pop(0) if self.script else "":
-            case "lost reply":
-                await send()
-                return Unknown(StoreUnavailable("no answer"))
-            case "lost request":
-                return Unknown(StoreUnavailable("no answer"))
-            case "late":
-                self.late.append(send)
-                return Unknown(StoreUnavailable("no answer"))
-            case "repeated":
-                await send()
-                return await send()
-        return await send()
-
-    async def land(self) -> list[Outcome]:
-        landed = [await send() for send in self.late]
-        self.late.clear()
-        return landed
-
-
 @pytest.mark.req("DB-3")
-@pytest.mark.parametrize("fault", ["lost reply", "lost request", "late", "repeated"])
+@pytest.mark.parametrize("fault", ["kept", "lost", "late", "twice"])
 async def test_a_fault_is_settled(fault: str) -> None:
-    store = Doubtful()
-    storage = storage_of(store, clock=Hurried())
+    store = ScriptedStore()
+    storage = storage_of(store, clock=ScriptedClock())
     versions = []
     for act in (
         lambda: storage.set("k", 1),
@@ -539,7 +491,7 @@ async def test_a_fault_is_settled(fault: str) -> None:
         lambda: storage.delete("k"),
         lambda: storage.set_if_not_exists("k", 4),
     ):
-        store.script = [fault]
+        store.on(CONDITIONAL, ANY, fault)
         versions.append(await act())
         now = await raw(store, "k")
         assert all(isinstance(landed, Rejected) for landed in await store.land())
@@ -554,25 +506,20 @@ async def test_a_fault_is_settled(fault: str) -> None:
 async def test_a_write_that_was_overwritten_meanwhile_is_still_known(others: int) -> None:
     """Up to as many later writes as a record remembers; beyond that nobody can say, and that is said."""
 
-    class Busy(Doubtful):
-        async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-            ours = bool(self.script)
-            outcome = await super().replace(key, body, expected)
-            if ours:
-                for number in range(others):
-                    await other.set("k", number)
-            return outcome
+    async def others_write(request: Request) -> None:
+        for number in range(others):
+            await other.set("k", number)
 
-    store = Busy()
-    storage, other = storage_of(store, clock=Hurried()), storage_of(store, clock=Hurried())
+    store = ScriptedStore()
+    storage, other = storage_of(store, clock=ScriptedClock()), storage_of(store, clock=ScriptedClock())
     before = await storage.set("k", "before")
-    store.script = ["lost reply"]
+    store.on(CONDITIONAL, ANY, After(others_write, "kept"))
     if others <= HISTORY:
         assert await storage.set("k", "ours") == before + 1
     else:
         with pytest.raises(WriteUnknown, match="may have happened"):
             await storage.set("k", "ours")
-    store.script = ["lost request"]
+    store.on(CONDITIONAL, ANY, After(others_write, "lost"))
     before_that = (await storage.get_entry("k")).version  # type: ignore[union-attr]
     if others <= HISTORY:
         with pytest.raises(Conflict, match="nothing was written"):
@@ -583,21 +530,21 @@ async def test_a_write_that_was_overwritten_meanwhile_is_still_known(others: int
 
 
 async def test_a_store_that_never_says_gives_unknown() -> None:
-    store = Doubtful()
-    storage = storage_of(store, clock=Hurried())
-    store.script = ["lost request"] * 20
+    store = ScriptedStore()
+    storage = storage_of(store, clock=ScriptedClock())
+    store.always(CONDITIONAL, ANY, "lost")
     with pytest.raises(WriteUnknown, match=r"'k' in plugin=p/name=n/storage/.*may have happened"):
         await storage.set("k", 1)
 
 
 async def test_a_key_that_is_always_written_by_others_is_given_up() -> None:
-    class Contested(MemoryStore):
-        async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-            await MemoryStore.replace(self, key, await other_body(), expected)
-            return await super().replace(key, body, expected)
+    async def contest(request: Request) -> None:
+        found = await store.inner.get(request.key)
+        await store.inner.replace(request.key, await other_body(), found.version)
 
-    store = Contested()
-    storage = storage_of(store, clock=Hurried())
+    store = ScriptedStore()
+    store.always("replace", ANY, contest)
+    storage = storage_of(store, clock=ScriptedClock())
     await storage.set("k", 0)
 
     async def other_body() -> bytes:
@@ -692,12 +639,10 @@ async def test_names_that_only_look_like_keys_neither_stop_nor_turn_back_a_listi
 
 
 async def test_what_is_too_large_to_be_read_is_damage() -> None:
-    class Large(MemoryStore):
-        async def get(self, key: str, *, unless: Version | None = None) -> Stored | NotModified:
-            raise BodyTooLarge(f"the object {key!r} has 99,999,999 bytes")
-
+    store = ScriptedStore()
+    store.always("get", ANY, BodyTooLarge("it has 99,999,999 bytes"))
     with pytest.raises(Damaged, match="99,999,999 bytes"):
-        await storage_of(Large()).set("k", 1)
+        await storage_of(store).set("k", 1)
 
 
 async def test_a_version_that_can_have_no_next_is_damage() -> None:

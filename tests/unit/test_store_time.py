@@ -7,17 +7,19 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenure.clock import Reading
 from tenure.coordinator.membership import StampedBeat
 from tenure.database.time import DRIFT, TIME_FOLDER, Span, StoreTime, span_of
 from tenure.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable
-from tenure.store import Entry, Outcome, Unknown
 from tenure.store.memory import MemoryStore
 from tenure.testing import Network, SimulatedBucket, SimulatedClock, SimulatedStore, World
 from tenure.testing.machine import EPOCH_SECONDS
+from tests.support.store import ANY, After, Hold, Request, ScriptedStore, WholeSeconds
 from tests.unit.leases import at, numbered
 
 DAY = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -105,47 +107,22 @@ def test_the_truth_always_lies_inside(
 # Measuring
 
 
-class Stamped(MemoryStore):
-    """A store whose clock is `ahead` of the host's elapsed clock, and which takes its time."""
+class Stamped(ScriptedStore):
+    """A store whose clock is `ahead` of the host's elapsed clock."""
 
     def __init__(self, clock: SimulatedClock, ahead: float = 0.0, *, whole_seconds: bool = False) -> None:
-        super().__init__()
         self.clock = clock
         self.ahead = ahead
-        self.whole_seconds = whole_seconds
-        self.requests: list[str] = []
-        self.down: Exception | None = None
-        self.gate: asyncio.Event | None = None
-        self._stamps: dict[str, datetime] = {}
+        super().__init__(inner=(WholeSeconds if whole_seconds else MemoryStore)(clock=self))
 
     def true_now(self) -> float:
         return 1_000_000_000 + self.clock.read().boottime_ns / 1e9 + self.ahead
 
-    async def create(self, key: str, body: bytes) -> Outcome:
-        self.requests.append("create")
-        if self.gate is not None:
-            await self.gate.wait()
-        if self.down is not None:
-            return Unknown(self.down)  # type: ignore[arg-type]
-        self._stamps[key] = stamp(self.true_now())
-        return await super().create(key, body)
+    def read(self) -> Reading:
+        return msgspec.structs.replace(self.clock.read(), wall_ns=round(self.true_now() * 1e9))
 
-    async def list(self, prefix: str = "", *, after: str | None = None) -> Any:
-        self.requests.append("list")
-        if self.down is not None:
-            raise self.down
-        async for entry in super().list(prefix, after=after):
-            modified = self._stamps[entry.key]
-            yield Entry(
-                entry.key,
-                entry.version,
-                entry.size,
-                modified.replace(microsecond=0) if self.whole_seconds else modified,
-            )
-
-    async def delete(self, *keys: str) -> None:
-        self.requests.append("delete")
-        await super().delete(*keys)
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("a store does not sleep")
 
 
 def store_time(store: Stamped, **options: Any) -> StoreTime:
@@ -170,8 +147,8 @@ async def test_it_is_the_stores_clock(clock: SimulatedClock, whole_seconds: bool
     assert time.uncertainty <= (0.51 if whole_seconds else 0.01)
     clock.advance(60)
     assert abs(await time.now() - store.true_now()) <= time.uncertainty
-    assert store.requests == ["create", "list", "delete"]
-    assert [entry async for entry in MemoryStore.list(store)] == []
+    assert [request.verb for request in store.requests] == ["create", "list", "delete"]
+    assert await store.keys() == []
 
 
 @pytest.mark.req("DB-3")
@@ -196,10 +173,9 @@ async def test_a_heartbeat_that_took_very_long_is_not_relied_on(clock: Simulated
     time = store_time(store, beats=lambda: beat)
     assert await time.now() == pytest.approx(store.true_now(), abs=0.1)
     assert time.uncertainty < 1
-    assert store.requests.count("create") == 1
+    assert store.count("create") == 1
 
 
-@pytest.mark.req("DB-3")
 async def test_heartbeats_save_measurements_and_keep_it_sharp(clock: SimulatedClock) -> None:
     store = Stamped(clock)
     beats: list[StampedBeat] = []
@@ -210,13 +186,12 @@ async def test_heartbeats_save_measurements_and_keep_it_sharp(clock: SimulatedCl
         reading = clock.read()
         beats.append(StampedBeat(reading, reading, datetime.fromtimestamp(store.true_now(), UTC)))
         assert abs(await time.now() - store.true_now()) <= time.uncertainty <= 0.06
-    assert store.requests == ["create", "list", "delete"]
+    assert [request.verb for request in store.requests] == ["create", "list", "delete"]
     clock.advance(130)  # heartbeats have ceased
     await time.now()
-    assert store.requests.count("create") == 2
+    assert store.count("create") == 2
 
 
-@pytest.mark.req("DB-3")
 async def test_what_is_learned_later_does_not_make_what_was_told_more_certain(clock: SimulatedClock) -> None:
     """A heartbeat that is stamped while it is measured, or right after, narrows what is known of later times only."""
     store = Stamped(clock, whole_seconds=True)
@@ -246,11 +221,11 @@ async def test_it_is_measured_again_after_a_while(clock: SimulatedClock) -> None
     await time.now()
     clock.advance(119)
     await time.now()
-    assert store.requests.count("create") == 1
+    assert store.count("create") == 1
     wide = time.uncertainty
     clock.advance(2)
     await time.now()
-    assert store.requests.count("create") == 2
+    assert store.count("create") == 2
     assert time.uncertainty < wide
 
 
@@ -260,7 +235,7 @@ async def test_suspend_counts(clock: SimulatedClock) -> None:
     before = await time.now()
     clock.suspend(100)
     assert await time.now() == pytest.approx(before + 100, abs=0.01)
-    assert store.requests.count("create") == 1
+    assert store.count("create") == 1
 
 
 @pytest.mark.req("DB-3")
@@ -293,23 +268,24 @@ async def test_a_store_whose_clock_was_set_forward_is_followed(clock: SimulatedC
 
 async def test_many_callers_share_one_measurement(clock: SimulatedClock) -> None:
     store = Stamped(clock)
-    store.gate = asyncio.Event()
+    gate = Hold()
+    store.always("create", ANY, gate)
     time = store_time(store)
     callers = [asyncio.create_task(time.now()) for _ in range(20)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     callers[0].cancel()  # the one that began it; the others go on
     await asyncio.sleep(0)
-    store.gate.set()
+    gate.release()
     answers = await asyncio.gather(*callers, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
     assert all(isinstance(answer, float) for answer in answers[1:])
-    assert store.requests.count("create") == 1
+    assert store.count("create") == 1
 
 
 async def test_a_failure_reaches_all_callers_and_the_next_one_tries_again(clock: SimulatedClock) -> None:
     store = Stamped(clock)
-    store.down = StoreUnavailable("down")
+    down = store.always("create list", ANY, "lost")
     time = store_time(store)
 
     async def ask() -> Any:
@@ -321,8 +297,8 @@ async def test_a_failure_reaches_all_callers_and_the_next_one_tries_again(clock:
 
     answers = await ask()
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
-    assert store.requests.count("create") == 3  # tries of one measurement
-    store.down = None
+    assert store.count("create") == 3  # tries of one measurement
+    down.stop()
     assert all(isinstance(answer, float) for answer in await ask())
 
 
@@ -330,7 +306,7 @@ async def test_an_older_measurement_is_good_for_a_while(clock: SimulatedClock) -
     store = Stamped(clock)
     time = store_time(store, remeasure_after=100.0, good_for=300.0)
     await time.now()
-    store.down = AccessDenied("no more")
+    store.always("create list", ANY, AccessDenied("no more"))
 
     async def ask() -> float:
         asking = asyncio.create_task(time.now())
@@ -353,13 +329,11 @@ async def test_an_older_measurement_is_good_for_a_while(clock: SimulatedClock) -
 
 
 async def test_a_lost_reply_costs_precision_and_nothing_else(clock: SimulatedClock) -> None:
-    class Deaf(Stamped):
-        async def create(self, key: str, body: bytes) -> Outcome:
-            await super().create(key, body)
-            self.clock.advance(3)
-            return Unknown(StoreUnavailable("no answer"))
+    async def takes_its_time(request: Request) -> None:
+        clock.advance(3)
 
-    store = Deaf(clock)
+    store = Stamped(clock)
+    store.on("create", ANY, After(takes_its_time, "kept"))
     time = store_time(store)
     assert abs(await time.now() - store.true_now()) <= time.uncertainty
     assert 1.4 < time.uncertainty < 1.7
@@ -372,17 +346,14 @@ async def test_a_heartbeat_can_take_the_place_of_a_measurement(clock: SimulatedC
     clock.advance(0.2)
     time.observe(sent, clock.read(), stamp(store.true_now() - 0.1))
     assert abs(await time.now() - store.true_now()) <= time.uncertainty < 0.2
-    assert store.requests == []
+    assert store.log == []
 
 
 async def test_what_cannot_be_removed_is_left(clock: SimulatedClock) -> None:
-    class Sticky(Stamped):
-        async def delete(self, *keys: str) -> None:
-            raise StoreUnavailable("no")
-
-    store = Sticky(clock)
+    store = Stamped(clock)
+    store.always("delete", ANY, "lost")
     await store_time(store).now()
-    (left,) = [entry.key async for entry in MemoryStore.list(store)]
+    (left,) = await store.keys()
     assert left.startswith(TIME_FOLDER)
 
 

@@ -54,13 +54,11 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.req("MT-6")
 def test_everything_else_works_where_they_are_not_installed() -> None:
     done = run(BLOCKED + WORKS)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.req("MT-6")
 def test_nothing_of_telemetry_is_imported_by_the_rest() -> None:
     works = WORKS.replace("import tenure.telemetry.logs\n", "")
     done = run("import sys\n" + works + "import tenure.cli.main\n" + LOADED)
@@ -68,7 +66,6 @@ def test_nothing_of_telemetry_is_imported_by_the_rest() -> None:
     assert done.stdout.splitlines() == ["[]", "[]"]
 
 
-@pytest.mark.req("MT-6")
 @pytest.mark.parametrize(("module", "extra"), [("prometheus", "prometheus"), ("otel", "otel")])
 def test_without_its_extra_a_module_says_what_to_install(module: str, extra: str) -> None:
     done = run(BLOCKED + f"import tenure.telemetry.{module}")

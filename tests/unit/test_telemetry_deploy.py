@@ -91,7 +91,6 @@ def test_every_metric_and_label_that_is_asked_for_is_in_a_scrape() -> None:
     assert asked > 60
 
 
-@pytest.mark.req("MT-6")
 def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
     guide = GUIDE.read_text()
     found = rules()
@@ -111,7 +110,6 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
     assert set(re.findall(r"^### (Tenure\w+)$", guide, re.MULTILINE)) == set(names)
 
 
-@pytest.mark.req("MT-6")
 def test_the_dashboard_can_be_imported_anywhere() -> None:
     found = dashboard()
     assert [variable["name"] for variable in found["templating"]["list"]] == ["datasource", "job", "namespace"]
@@ -268,7 +266,6 @@ def promtool(*arguments: str) -> str:
 
 
 @pytest.mark.servers
-@pytest.mark.req("MT-6")
 def test_prometheus_accepts_every_rule_and_every_query_of_the_dashboard(tmp_path: Path) -> None:
     assert f"{len(rules())} rules found" in promtool("check", "rules", str(ALERTS))
     given = {"$__rate_interval": "5m", "$__interval": "30s", "$__range": "3h", "$job": ".*", "$namespace": ".*"}
@@ -283,7 +280,6 @@ def test_prometheus_accepts_every_rule_and_every_query_of_the_dashboard(tmp_path
 
 
 @pytest.mark.servers
-@pytest.mark.req("MT-6")
 def test_each_alert_fires_when_it_should_and_none_when_all_is_well(tmp_path: Path) -> None:
     assert set(SERIES) == {rule["alert"] for rule in rules()}
     tests = []

@@ -23,7 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tenure import Database
 from tenure.telemetry.catalogue import CATALOGUE
 from tenure.telemetry.logs import LOGGERS
-from tests.unit.telemetry_rig import SWIFT, nowhere, until
+from tests.support.waiting import eventually
+from tests.unit.telemetry_rig import SWIFT, nowhere
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
 
@@ -56,7 +57,6 @@ def quiet() -> Iterator[None]:
     root.handlers[:], root.level = handlers, level
 
 
-@pytest.mark.req("MT-6")
 async def test_every_block_is_run(
     quiet: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +108,7 @@ async def _first_scrape(program: str) -> None:
     printed = io.StringIO()
     with redirect_stdout(printed):
         task = asyncio.create_task(names["main"]())
-        await until(lambda: "http" in printed.getvalue() or task.done())
+        await eventually(lambda: "http" in printed.getvalue() or task.done())
     place = printed.getvalue().strip()
 
     def scrape() -> str:

@@ -18,7 +18,8 @@ from tenure import Database
 from tenure.coordinator.config import ContentionConfig
 from tenure.store import Faults, Faulty, Metered
 from tenure.telemetry.logs import LOGGERS, MAX_TEXT, JsonFormatter
-from tests.unit.telemetry_rig import SWIFT, nowhere, until
+from tests.support.waiting import eventually
+from tests.unit.telemetry_rig import SWIFT, nowhere
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 SOURCE = Path(tenure.__file__).parent
@@ -138,7 +139,6 @@ def test_whatever_it_is_handed_a_line_is_json(message: str, fields: dict[str, An
     told(record(message.replace("%", "%%"), **harmless))
 
 
-@pytest.mark.req("MT-6")
 async def test_what_the_coordinator_logs_says_what_it_is_about(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tenure")
 
@@ -163,11 +163,11 @@ async def test_what_the_coordinator_logs_says_what_it_is_about(caplog: pytest.Lo
         )
         coordinator = await db.get_global_coordinator("reports", config=config)
         await coordinator.start()
-        await until(coordinator.is_leader)
+        await eventually(coordinator.is_leader)
         broken[0]._faults = Faults(max_latency=0.9)
-        await until(lambda: "contention" in events())
+        await eventually(lambda: "contention" in events())
         broken[0]._faults = Faults(lost_request=1.0, failed_read=1.0)
-        await until(lambda: {"no-longer-leading", "circuit-breaker-open"} <= set(events()))
+        await eventually(lambda: {"no-longer-leading", "circuit-breaker-open"} <= set(events()))
         broken[0]._faults = Faults()
     found = events()
     for event in ("leading", "no-longer-leading", "contention", "circuit-breaker-open"):
@@ -180,16 +180,15 @@ async def test_what_the_coordinator_logs_says_what_it_is_about(caplog: pytest.Lo
     assert found["contention"]["seconds"] > 0.2
 
 
-@pytest.mark.req("MT-6")
 async def test_another_leader_is_told_of_and_ones_own_term_only_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tenure")
     url = nowhere()
     async with Database(url, worker_id="one") as first, Database(url, worker_id="two") as second:
         leader, follower = [await db.get_global_coordinator(config=SWIFT) for db in (first, second)]
         await leader.start()
-        await until(leader.is_leader)
+        await eventually(leader.is_leader)
         await follower.start()
-        await until(lambda: follower.leader_seen == "one")
+        await eventually(lambda: follower.leader_seen == "one")
     changes = [each for each in map(told, caplog.records) if each.get("event") == "leader-changed"]
     assert {(each["worker"], each["leader"]) for each in changes if each["leader"]} == {("two", "one")}
 

@@ -29,7 +29,9 @@ from tenure.telemetry.otel import Instrumentation, StoreSpans, instrument
 from tenure.telemetry.otel.instruments import otel_name
 from tenure.telemetry.otel.store import folder_of
 from tenure.telemetry.sampling import Sampler
-from tests.unit.telemetry_rig import SWIFT, nowhere, process, until
+from tests.support.store import ANY, Hold, ScriptedStore
+from tests.support.waiting import eventually
+from tests.unit.telemetry_rig import SWIFT, nowhere, process
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 DOWN = Faults(lost_request=1.0, failed_read=1.0)
@@ -100,9 +102,9 @@ async def test_every_metric_is_an_instrument_with_the_same_values(told: Told) ->
         told.instrument(it.db, attributes={"service": "mailer"})
         await it.queue.enqueue("good")
         await it.ttl.run_cleanup()
-        await until(lambda: (led := it.queue.glance().led) is not None and led.totals.done == 1)
+        await eventually(lambda: (led := it.queue.glance().led) is not None and led.totals.done == 1)
         coordinator = await it.db.get_global_coordinator()
-        await until(lambda: coordinator.get_metrics().heartbeat_count >= 1)
+        await eventually(lambda: coordinator.get_metrics().heartbeat_count >= 1)
         found = await asyncio.to_thread(told.metrics)
         expected = {sample.family.name for sample in Sampler(it.db).sample()}
     names: set[str] = set()
@@ -152,11 +154,11 @@ async def test_an_election_and_the_term_that_follows_are_spans(told: Told) -> No
     async with db:
         coordinator = await db.get_global_coordinator("reports", config=SWIFT)
         await coordinator.start()
-        await until(coordinator.is_leader)
-        await until(lambda: told.named("tenure.election"))
+        await eventually(coordinator.is_leader)
+        await eventually(lambda: told.named("tenure.election"))
         assert not told.named("tenure.term")
         await coordinator.step_down()
-        await until(lambda: told.named("tenure.term"))
+        await eventually(lambda: told.named("tenure.term"))
         [election], [term] = told.named("tenure.election")[:1], told.named("tenure.term")[:1]
         for span in (election, term):
             known = {"tenure.namespace": "reports", "tenure.worker": "one", "tenure.epoch": 1}
@@ -186,9 +188,9 @@ async def test_a_term_that_was_lost_has_failed(told: Told) -> None:
         told.instrument(db, store_spans=StoreSpans.NONE)
         coordinator = await db.get_global_coordinator(config=SWIFT.replace(lease_timeout=1.0))
         await coordinator.start()
-        await until(coordinator.is_leader)
+        await eventually(coordinator.is_leader)
         broken[0]._faults = DOWN
-        await until(lambda: told.named("tenure.term"))
+        await eventually(lambda: told.named("tenure.term"))
         broken[0]._faults = Faults()
         [term] = told.named("tenure.term")
         assert term.status.status_code is StatusCode.ERROR
@@ -257,17 +259,12 @@ async def test_a_request_that_failed_says_so_by_its_kind(told: Told) -> None:
 async def test_a_request_that_was_cut_short_ends_its_span(told: Told) -> None:
     async with Database(nowhere()) as db:
         assert isinstance(db.store, Metered)
-        hung = asyncio.Event()
-
-        class Hanging(Faulty):
-            async def get(self, key: str, **options: Any) -> Any:
-                hung.set()
-                await asyncio.Event().wait()
-
-        db.store.wrap(lambda inner: Hanging(inner, Faults(), random=Random(1)))
+        scripted, hold = ScriptedStore(), Hold()
+        scripted.always("get", ANY, hold)
+        db.store.wrap(lambda inner: scripted)
         told.instrument(db)
         task = asyncio.create_task(db.store.get("folder/key"))
-        await hung.wait()
+        await hold.reached()
         task.cancel()
         await asyncio.wait([task])
     [span] = told.spans
@@ -315,7 +312,7 @@ async def test_a_message_takes_the_context_of_its_sender_to_its_handler(told: To
             headers.append(message.headers)
             await db.store.put("folder/done", b"")
 
-        await until(lambda: told.named("process emails"))
+        await eventually(lambda: told.named("process emails"))
         [sender], [send], [handled] = told.named("work"), told.named("send emails"), told.named("process emails")
         assert parent(send) == id_of(sender)
         assert parent(handled) == id_of(send)
@@ -332,7 +329,6 @@ async def test_a_message_takes_the_context_of_its_sender_to_its_handler(told: To
         assert len(written) == 1
 
 
-@pytest.mark.req("MT-6")
 async def test_a_handler_that_fails_is_recorded_without_secrets(told: Told) -> None:
     async with Database(nowhere()) as db:
         told.instrument(db, store_spans=StoreSpans.NONE)
@@ -347,7 +343,7 @@ async def test_a_handler_that_fails_is_recorded_without_secrets(told: Told) -> N
             current.append(trace.get_current_span().get_span_context().span_id)
             raise ValueError(f"cannot reach https://x.example?token={SECRET}")
 
-        await until(lambda: told.named("process emails"))
+        await eventually(lambda: told.named("process emails"))
         [handled] = told.named("process emails")
         assert threads[0].startswith("queue-emails")
         assert current == [id_of(handled)]  # also in its thread
@@ -372,8 +368,8 @@ async def test_a_batch_is_linked_to_all_who_sent_it(told: Told) -> None:
         async def handle(messages: list[Message]) -> None:
             handled.extend(messages)
 
-        await until(lambda: len(handled) == 3)
-        await until(lambda: sum(map(_count, told.named("process emails"))) == 3)
+        await eventually(lambda: len(handled) == 3)
+        await eventually(lambda: sum(map(_count, told.named("process emails"))) == 3)
         many = told.named("send emails")[0]
         links = [link.context.span_id for span in told.named("process emails") for link in span.links]
         parents = [parent(span) for span in told.named("process emails")]
@@ -414,7 +410,7 @@ async def test_a_scheduled_run_is_a_span_and_its_message_a_part_of_it(told: Told
         await it.scheduler.add("sending", far, queue="emails", body="good")
         await it.scheduler.run_now("failing")
         await it.scheduler.run_now("sending")
-        await until(lambda: told.named("process emails") and len(told.named("run scheduler")) >= 2)
+        await eventually(lambda: told.named("process emails") and len(told.named("run scheduler")) >= 2)
         by_job = {attributes(span)["tenure.schedule.job"]: span for span in told.named("run scheduler")}
         failed, sent = by_job["failing"], by_job["sending"]
         assert current == [id_of(failed)]
@@ -439,13 +435,13 @@ async def test_after_close_nothing_is_told_and_it_can_be_begun_again(told: Told)
                 told.instrument(db)
             coordinator = await db.get_global_coordinator(config=SWIFT)
             await coordinator.start()
-            await until(lambda: coordinator.is_leader() and told.named("tenure.election"))
+            await eventually(lambda: coordinator.is_leader() and told.named("tenure.election"))
         [term] = told.named("tenure.term")
         assert attributes(term)["tenure.term.ended"] == "no longer followed"
         told.exporter.clear()
         await db.store.put("folder/key", b"")
         await coordinator.step_down()
-        await until(coordinator.is_leader)
+        await eventually(coordinator.is_leader)
         assert not told.named("tenure.store put")
         assert not told.named("tenure.term")
         assert not told.named("tenure.election")
@@ -469,5 +465,5 @@ async def test_without_providers_of_its_own_it_costs_next_to_nothing_and_breaks_
             handled: list[Message] = []
             queue.on_message(handled.append)
             await queue.enqueue("x")
-            await until(lambda: handled)
+            await eventually(lambda: handled)
             assert "traceparent" not in handled[0].headers

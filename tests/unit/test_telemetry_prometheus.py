@@ -27,7 +27,8 @@ from tenure.plugins.queue import S3QueuePlugin
 from tenure.telemetry.catalogue import CAPPED, CATALOGUE, EPOCH, HEARTBEAT_DURATION, QUEUE_DONE, Buckets, Kind, Sample
 from tenure.telemetry.limits import Limits
 from tenure.telemetry.prometheus import TenureCollector, metrics_app, registry_of, serve
-from tests.unit.telemetry_rig import SWIFT, nowhere, process, scraped, until
+from tests.support.waiting import eventually
+from tests.unit.telemetry_rig import SWIFT, nowhere, process, scraped
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -123,7 +124,7 @@ async def test_every_field_of_the_metrics_is_exported_with_its_own_value() -> No
     async with Database(nowhere()) as db:
         coordinator = await db.get_global_coordinator(config=SWIFT.replace(hosting=Hosting.LOOP))
         await coordinator.start()
-        await until(lambda: coordinator.is_leader() and coordinator.get_metrics().heartbeat_count >= 1)
+        await eventually(lambda: coordinator.is_leader() and coordinator.get_metrics().heartbeat_count >= 1)
         counted: Any = coordinator._metrics
         # Numbers that differ, so that none is taken for another.
         for number in range(20):
@@ -172,7 +173,7 @@ async def test_every_field_of_the_metrics_is_exported_with_its_own_value() -> No
 STATES = ("closed", "open", "half-open")
 
 
-@pytest.mark.req("MT-6", "MT-3")
+@pytest.mark.req("MT-3")
 async def test_with_too_few_heartbeats_percentiles_say_that_they_are_not_known() -> None:
     async with Database(nowhere()) as db:
         await db.get_global_coordinator()
@@ -194,7 +195,6 @@ def test_names_and_labels_follow_the_rules() -> None:
     assert len({family.name for family in CATALOGUE}) == len(CATALOGUE)
 
 
-@pytest.mark.req("MT-6")
 async def test_a_scrape_makes_no_request() -> None:
     async with process(hosting=Hosting.LOOP) as it:
         registry = registry_of(it.db)
@@ -227,13 +227,12 @@ async def test_scrapes_come_on_other_threads_while_everything_works() -> None:
         for number in range(200):
             await it.queue.enqueue(number, ordering_key=f"key-{number}")
             await it.counters.add(f"page-{number}", "views")
-        await until(lambda: scrapes >= 5 or wrong)
+        await eventually(lambda: scrapes >= 5 or wrong)
         enough.set()
         await asyncio.gather(*(asyncio.to_thread(thread.join) for thread in threads))
         assert not wrong
 
 
-@pytest.mark.req("MT-6")
 async def test_a_loop_that_stands_still_does_not_hold_up_a_scrape() -> None:
     async with process() as it:
         registry = registry_of(it.db)
@@ -275,7 +274,6 @@ async def test_a_plugin_that_cannot_be_read_hides_no_other() -> None:
     assert value(found, "tenure_schedule_jobs", namespace="default", schedule="scheduler") == 1
 
 
-@pytest.mark.req("MT-6")
 async def test_it_is_served_over_http_on_loopback_alone() -> None:
     async with Database(nowhere()) as db:
         await db.get_global_coordinator("reports")
@@ -377,7 +375,7 @@ def test_what_is_no_database_is_refused() -> None:
 # Bounds
 
 
-@pytest.mark.req("MT-6", "MT-5")
+@pytest.mark.req("MT-5")
 def test_labels_have_at_most_so_many_values_and_the_rest_are_other() -> None:
     limits = Limits(2)
     samples = [Sample(QUEUE_DONE, ("default", f"queue-{number}"), float(number)) for number in range(5)]
@@ -397,13 +395,13 @@ def test_gauges_become_one_by_their_kind_and_histograms_by_their_buckets() -> No
     assert told["other",] == Buckets((("1.0", 4), ("+Inf", 6)), 8.0)
 
 
-@pytest.mark.req("MT-5", "MT-6")
+@pytest.mark.req("MT-5")
 async def test_a_hundred_queues_are_scraped_quickly_and_within_bounds() -> None:
     async with Database(nowhere()) as db:
         for number in range(100):
             await db.use_plugin(S3QueuePlugin(f"queue-{number:03}", config=SWIFT.replace(heartbeat_interval=1.0)))
         queues = [plugin for plugin in db.plugins.values() if isinstance(plugin, S3QueuePlugin)]
-        await until(lambda: all(queue.is_leading for queue in queues))
+        await eventually(lambda: all(queue.is_leading for queue in queues))
         registry = registry_of(db)
         took = math.inf
         for _ in range(7):

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.errors import ConfigConflict, Damaged, SchemaTooNew, StoreError, StoreUnavailable
+from tenure.errors import ConfigConflict, Damaged, SchemaTooNew, StoreError
 from tenure.plugins.ttl.agreed import SETTINGS, agree
-from tenure.store import Outcome, Unknown
+from tenure.store import Store
 from tenure.store.memory import MemoryStore
+from tests.support.store import ANY, ScriptedStore
 from tests.unit.leases import numbered
 
 draw_id = numbered("w")
 
 
-async def say(store: MemoryStore, quarantine: float) -> None:
+async def say(store: Store, quarantine: float) -> None:
     await agree(store, quarantine, resource="sessions", draw_id=draw_id)
 
 
-class Doubtful(MemoryStore):
-    """Keeps the answer to the first write to itself."""
-
-    lands = True
-    answers = 0
-
-    async def create(self, key: str, body: bytes) -> Outcome:
-        outcome = await super().create(key, body) if self.lands else None
-        if self.answers and outcome is not None:
-            self.answers -= 1
-            return outcome
-        return Unknown(StoreUnavailable("no answer"))
-
-
-@pytest.mark.req("TT-2")
 async def test_the_first_one_decides_and_others_must_agree() -> None:
     store = MemoryStore()
     await say(store, 60.0)
@@ -42,12 +28,12 @@ async def test_the_first_one_decides_and_others_must_agree() -> None:
 
 
 async def test_a_write_whose_answer_was_lost_is_found_again() -> None:
-    await say(Doubtful(), 60.0)
+    await say(ScriptedStore("kept"), 60.0)
 
 
 async def test_where_nothing_can_be_known_nothing_begins() -> None:
-    store = Doubtful()
-    store.lands = False
+    store = ScriptedStore()
+    store.always("create", ANY, "lost")
     with pytest.raises(StoreError, match="no answer"):
         await say(store, 60.0)
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from tenure.database.ids import key_of
 from tenure.database.resource import Resource
-from tenure.errors import StoreError, StoreUnavailable
-from tenure.store import Outcome, Rejected, Version
+from tests.support.store import After, Request
 from tests.unit.ttl_rig import DUE, NAME, Node, Rig
 
 
@@ -20,28 +19,13 @@ def test_an_entry_is_not_taken_back_from_a_write_that_landed_though_it_was_said_
     with Rig() as rig:
         node, leader = rig.node("writer"), rig.node("leader")
         rig.done(node, lambda: node.things.insert({}, "x"))
-        replace, lies = node.store.inner.replace, [True]
 
-        async def said_to_be_lost(key: str, body: bytes, expected: Version) -> Outcome:
-            outcome: Outcome = await replace(key, body, expected)
-            if lies and key == key_of(NAME, "x"):
-                lies.clear()
-                unread.append(True)
-                return Rejected()
-            return outcome
+        async def cannot_be_read(request: Request) -> None:
+            node.store.on("get", request.key, "lost")
 
-        unread: list[bool] = []
-
-        async def before(verb: str, key: str) -> StoreError | None:
-            if verb == "get" and key == key_of(NAME, "x") and unread:
-                unread.clear()
-                return StoreUnavailable("it cannot be read just now")
-            return None
-
-        node.store.inner.replace = said_to_be_lost
-        node.store.before = before
+        node.store.on("replace", key_of(NAME, "x"), After(cannot_be_read, "denied"))
         rig.done(node, lambda: node.ttl.touch("x", ttl=60.0), within=10.0)
-        assert not lies
+        node.store.assert_script_was_met()
         assert DUE + rig.expiry("x").entry + "x" in rig.bucket.keys(DUE)
         leader.lead()
         rig.wait(80.0)
@@ -55,14 +39,13 @@ def test_a_record_that_came_after_the_walk_had_seen_its_id_counts_from_its_own_t
         rig.done(node, lambda: strange.insert({}, "x"))
         born: list[int] = []
 
-        async def replaced(prefix: str) -> None:
-            if prefix.startswith("resource=") and not born:
-                await node.host.clock.sleep(20.0)
-                await strange.delete("x")
-                born.append(rig.now_ms)
-                await strange.insert({}, "x")
+        async def replaced(request: Request) -> None:
+            await node.host.clock.sleep(20.0)
+            await strange.delete("x")
+            born.append(rig.now_ms)
+            await strange.insert({}, "x")
 
-        node.store.after_list = replaced
+        node.store.on("list", "resource=*", After(replaced))
         rig.done(node, node.ttl.reindex, within=30.0)
         assert born
         assert (rig.expiry("x").at or 0) >= born[0] + 30_000

@@ -29,7 +29,9 @@ from tenure.plugins.ttl.rules import Rules, Wish
 from tenure.plugins.ttl.settings import settings_from
 from tenure.store import Entry, Stored, Version
 from tenure.store.keys import check_key
-from tests.unit.ledgers import EPOCH_MS, Time, Willful
+from tests.support.clock import ScriptedClock
+from tests.support.store import ANY, Request, ScriptedStore
+from tests.unit.ledgers import EPOCH_MS
 
 MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -81,8 +83,8 @@ class Bench:
     """An index on a store that does as it is told, and a resource that is guarded by it."""
 
     def __init__(self, **settings: Any) -> None:
-        self.time = Time()
-        self.bucket = Willful(clock=self.time)
+        self.time = ScriptedClock()
+        self.bucket = ScriptedStore(clock=self.time)
         self._ids = itertools.count(1)
         self.store = ledger_store(self.bucket, "ttl", "things")
         self.index = IndexWriter(self.store, clock=self.time, draw_id=self.draw_id)
@@ -112,7 +114,7 @@ class Bench:
         return expiry
 
     def puts(self) -> list[str]:
-        return [key for verb, key in self.bucket.requests if verb == "put"]
+        return self.bucket.keys_of("put")
 
 
 @pytest.fixture
@@ -162,21 +164,18 @@ class TestWriter:
     async def test_is_sent_again_under_the_same_name(self, bench: Bench) -> None:
         failures = [StoreUnavailable("no"), StoreUnavailable("no")]
 
-        async def fail(key: str) -> None:
+        async def fail(request: Request) -> None:
             if failures:
                 raise failures.pop()
 
-        bench.bucket.before["put"] = fail
+        bench.bucket.always("put", ANY, fail)
         made = await bench.index.write("a", 5000)
         assert len(bench.puts()) == 3
         assert len(set(bench.puts())) == 1
         assert await bench.entries() == [made.stem + "a"]
 
     async def test_what_cannot_be_written_is_told_to_all_who_wait(self, bench: Bench) -> None:
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        bench.bucket.before["put"] = fail
+        bench.bucket.always("put", ANY, StoreUnavailable("no"))
         told = await asyncio.gather(*(bench.index.write(f"r{n}", 5000) for n in range(6)), return_exceptions=True)
         assert all(isinstance(each, StoreUnavailable) for each in told)
 
@@ -195,7 +194,7 @@ class TestWriter:
             bench.index.spend(each.stem, f"r{number}")
         await bench.index.drain()
         assert await bench.entries() == []
-        assert [verb for verb, _ in bench.bucket.requests].count("delete") == 1
+        assert bench.bucket.count("delete") == 1
 
     async def test_a_shared_entry_is_never_spent_by_one(self, bench: Bench) -> None:
         made = await asyncio.gather(*(bench.index.write(f"r{n}", 5000) for n in range(4)))
@@ -208,44 +207,41 @@ class TestWriter:
         assert len(stems) == 50
 
 
-@pytest.mark.req("TT-2")
 class TestGuard:
+    @pytest.mark.req("TT-2")
     async def test_the_entry_is_there_before_the_record(self, bench: Bench) -> None:
         seen: list[list[str]] = []
 
-        async def look(key: str) -> None:
-            if key.startswith("resource="):
-                seen.append(await bench.entries())
+        async def look(request: Request) -> None:
+            seen.append(await bench.entries())
 
-        bench.bucket.before["create"] = look
+        bench.bucket.always("create", "resource=*", look)
         await bench.things.insert({"a": 1}, id="x")
         expiry = await bench.expiry("x")
         assert seen == [[expiry.entry + "x"]]
 
+    @pytest.mark.req("TT-2")
     async def test_without_an_entry_there_is_no_record(self, bench: Bench) -> None:
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no")
-
-        bench.bucket.before["put"] = fail
+        bench.bucket.always("put", ANY, StoreUnavailable("no"))
         with pytest.raises(StoreUnavailable):
             await bench.things.insert({"a": 1}, id="x")
         assert await bench.bucket.keys("resource=things/") == []
 
+    @pytest.mark.req("TT-2")
     async def test_without_the_time_there_is_none_either(self, bench: Bench) -> None:
-        async def fail(key: str) -> None:
-            raise StoreUnavailable("no clock")
-
-        bench.bucket.before["list"] = fail
+        bench.bucket.always("list", ANY, StoreUnavailable("no clock"))
         with pytest.raises(StoreUnavailable, match="no clock"):
             await bench.things.insert({"a": 1}, id="x")
         assert await bench.bucket.keys("resource=things/") == []
 
+    @pytest.mark.req("TT-2")
     async def test_from_creation_is_not_a_moment_too_short(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         at_ms = (await bench.expiry("x")).at
         assert at_ms is not None
-        assert 0 <= at_ms - (EPOCH_MS + 1000 * bench.time.seconds + 60_000) < 3000
+        assert 0 <= at_ms - (EPOCH_MS + 1000 * bench.time.true_seconds + 60_000) < 3000
 
+    @pytest.mark.req("TT-2")
     async def test_who_leaves_the_time_alone_writes_no_entry(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         before = await bench.expiry("x")
@@ -256,6 +252,7 @@ class TestGuard:
         assert len(bench.puts()) == puts
         assert await bench.expiry("x") == before
 
+    @pytest.mark.req("TT-2")
     async def test_touched_it_has_another_entry_and_the_former_is_spent(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         before = await bench.expiry("x")
@@ -266,6 +263,7 @@ class TestGuard:
         await bench.index.drain()
         assert await bench.entries() == [after.entry + "x"]
 
+    @pytest.mark.req("TT-2")
     async def test_what_persists_has_none(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         await bench.things.amend("x", bench.guard.cover("x", wish=Wish.PERSIST))
@@ -275,12 +273,14 @@ class TestGuard:
         await bench.index.drain()
         assert await bench.entries() == []
 
+    @pytest.mark.req("TT-2")
     async def test_deleted_its_entry_is_spent(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         await bench.things.delete("x")
         await bench.index.drain()
         assert await bench.entries() == []
 
+    @pytest.mark.req("TT-2")
     async def test_a_new_record_never_takes_over_an_entry(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         before = await bench.expiry("x")
@@ -292,6 +292,7 @@ class TestGuard:
         assert after.entry != before.entry
         assert after.entry + "x" in await bench.entries()
 
+    @pytest.mark.req("TT-2")
     async def test_an_id_that_is_taken_leaves_no_entry_behind(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         with pytest.raises(RecordExists):
@@ -299,9 +300,10 @@ class TestGuard:
         await bench.index.drain()
         assert await bench.entries() == [(await bench.expiry("x")).entry + "x"]
 
+    @pytest.mark.req("TT-2")
     async def test_a_write_that_may_still_land_keeps_its_entry(self, bench: Bench) -> None:
         await bench.guard.now()
-        bench.bucket.fates[""] = ["late"]
+        bench.bucket.on("create", ANY, "late")
         with pytest.raises(WriteUnknown):
             await bench.things.insert({}, id="x")
         await bench.index.drain()
@@ -309,22 +311,21 @@ class TestGuard:
         await bench.bucket.land()
         assert await bench.entries() == [(await bench.expiry("x")).entry + "x"]
 
+    @pytest.mark.req("TT-2")
     async def test_paused_before_it_was_sent_it_is_indexed_anew(self, bench: Bench) -> None:
         """A pause of hours between the entry and the record: the entry may be gone when the record lands."""
-        paused: list[str] = []
 
-        async def pause(key: str) -> None:
-            if not paused:
-                paused.append(key)
-                bench.time.seconds += 7200
+        async def pause(request: Request) -> None:
+            bench.time.advance(7200)
 
-        bench.bucket.before["put"] = pause  # before the entry lands, and after its age has begun
+        bench.bucket.on("put", ANY, pause)  # before the entry lands, and after its age has begun
         await bench.things.insert({}, id="x")
         assert len(set(bench.puts())) == 2
         assert (await bench.expiry("x")).entry in bench.puts()[1]
         await bench.index.drain()
         assert await bench.entries() == [(await bench.expiry("x")).entry + "x"]
 
+    @pytest.mark.req("TT-2")
     async def test_a_copy_is_not_sent_again_so_long_afterwards(self, bench: Bench) -> None:
         await bench.things.insert({}, id="x")
         cover = bench.guard.cover("x", wish=Wish.TOUCH, ttl_ms=500_000)
@@ -332,20 +333,19 @@ class TestGuard:
         assert found is not None
         await cover.prepare(found.envelope, {}, found.envelope.reserved)
         cover.sending()
-        bench.time.seconds += 101  # a quarter of the quarantine
+        bench.time.advance(101)  # a quarter of the quarantine
         with pytest.raises(WriteUnknown, match="may not be sent again so long after its index entry"):
             cover.sending()
         cover.close()
         await bench.index.drain()
         assert len(await bench.entries()) == 2
 
+    @pytest.mark.req("TT-2")
     async def test_an_answer_after_hours_is_followed_by_another_entry(self, bench: Bench) -> None:
-        async def stop(key: str) -> None:
-            if key.startswith("resource="):
-                bench.bucket.before.pop("create")
-                bench.time.seconds += 201  # half of the quarantine
+        async def stop(request: Request) -> None:
+            bench.time.advance(201)  # half of the quarantine
 
-        bench.bucket.before["create"] = stop
+        bench.bucket.on("create", "resource=*", stop)
         await bench.guard.now()
         record = await bench.things.insert({}, id="x")
         assert len(set(bench.puts())) == 2

@@ -22,7 +22,9 @@ from tenure.plugins.ttl.records import Cleanup, Counts, Work
 from tenure.plugins.ttl.rules import moment_of
 from tenure.plugins.ttl.state import MAX_CLEANUPS, MAX_TRIALS, TTLMachine
 from tenure.plugins.ttl.wire import CLEANUP, Letter, Request
-from tests.unit.queue_rig import Lease
+from tests.support.lease import ScriptedLease
+from tests.support.store import ANY
+from tests.support.store import Request as StoreRequest
 from tests.unit.ttl_rig import NAME, Node, Rig
 
 SWIFT = CoordinatorConfig.fast(startup_jitter_max=0, takeover_delay=0.05, min_epoch_duration=0)
@@ -240,11 +242,11 @@ class TestCleanup:
             leader, writer = rig.node("leader"), rig.node("writer")
             silent = True
 
-            async def silence(what: str, key: str) -> None:
-                while silent and what == verb:
+            async def silence(request: StoreRequest) -> None:
+                while silent and request.verb == verb:
                     await writer.host.clock.sleep(1.0)
 
-            writer.store.before = silence
+            writer.store.always(ANY, ANY, silence)
             known = "the request is written down" if verb == "get" else "the store has not confirmed the request"
             with pytest.raises(TimeoutError, match=f"no leader has cleaned up 'things' within 5 s: {known}"):
                 rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=5.0), within=5.5)
@@ -272,12 +274,12 @@ class TestCleanup:
 
                 return asyncio.ensure_future(confirmed())
 
-            async def slowly(verb: str, key: str) -> None:
-                if verb == "list":
+            async def slowly(request: StoreRequest) -> None:
+                if request.verb == "list":
                     await writer.host.clock.sleep(3.0)
 
             sending.submit = late  # type: ignore[method-assign, assignment]
-            writer.store.before = slowly
+            writer.store.always(ANY, ANY, slowly)
             assert rig.done(writer, lambda: writer.ttl.run_cleanup(timeout=40.0), within=41.0).counts.expired == 0
 
     def test_without_patience_it_is_asked_for_all_the_same(self) -> None:
@@ -395,7 +397,7 @@ class TestArchiveThatExpires:
             leader.lead()
 
             async def purging() -> None:
-                await purge.new_leading(Lease(1)).run()  # type: ignore[arg-type]
+                await purge.new_leading(ScriptedLease(1)).run()  # type: ignore[arg-type]
 
             leader.host.start(purging())
             insert(writer, "x", a=1)

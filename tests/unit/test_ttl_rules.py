@@ -18,8 +18,6 @@ from tenure.plugins.ttl.judge import NEAR_MS, Verdict, judge, next_look, quarant
 from tenure.plugins.ttl.rules import LATEST_MS, BadTime, Now, Rules, iso, milliseconds, moment_of
 from tenure.plugins.ttl.settings import settings_from
 
-pytestmark = pytest.mark.req("TT-1")
-
 
 def rules(**settings: Any) -> Rules:
     return Rules(settings_from(settings))
@@ -76,6 +74,7 @@ class TestSettings:
 
 
 class TestTimes:
+    @pytest.mark.req("TT-1")
     @pytest.mark.parametrize(
         ("value", "expected"),
         [
@@ -95,6 +94,7 @@ class TestTimes:
     def test_of_a_field(self, value: Any, expected: int) -> None:
         assert milliseconds("t", value) == expected
 
+    @pytest.mark.req("TT-1")
     @pytest.mark.parametrize(
         ("value", "said"),
         [
@@ -118,6 +118,7 @@ class TestTimes:
         else:
             assert found < 0  # a time long ago is one
 
+    @pytest.mark.req("TT-1")
     @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 12, 30)))
     def test_never_rounded_to_an_earlier_time(self, naive: datetime) -> None:
         moment = naive.replace(tzinfo=UTC)
@@ -125,6 +126,7 @@ class TestTimes:
         assert timedelta(0) <= moment_of(found) - moment < timedelta(milliseconds=1)
         assert milliseconds("t", iso(found)) == found
 
+    @pytest.mark.req("TT-1")
     @given(st.integers(min_value=0, max_value=LATEST_MS))
     def test_the_slot_of_a_time_is_never_before_it(self, at_ms: int) -> None:
         slot = slot_of(at_ms)
@@ -132,11 +134,13 @@ class TestTimes:
         assert slot == LAST_SLOT or 0 <= slot - at_ms < 1000
         assert len(f"{slot:013d}") == 13
 
+    @pytest.mark.req("TT-1")
     def test_from_creation_is_counted_from_the_latest_that_it_can_be(self) -> None:
         assert rules(ttl=10).from_now(Now(1000, 300)) == 11_300
         assert rules(ttl=10).from_now(Now(1000, 300), 500) == 1800
         assert (Now(1000, 300).earliest_ms, Now(1000, 300).latest_ms) == (700, 1300)
 
+    @pytest.mark.req("TT-1")
     def test_by_a_field(self) -> None:
         absolute, relative = rules(field="t"), rules(field="t", ttl=5)
         assert absolute.at_by_field({"t": 7}) == 7000
@@ -144,6 +148,7 @@ class TestTimes:
         assert absolute.at_by_field({}) is None
         assert absolute.at_by_field({"t": None}) is None
 
+    @pytest.mark.req("TT-1")
     def test_the_field_keeps_the_form_that_it_has(self) -> None:
         relative = rules(field="t", ttl=5)
         for former in (7, 7.5, 1_700_000_000_000, "1970-01-01T00:00:01Z", None, True):
@@ -151,6 +156,7 @@ class TestTimes:
             assert 0 <= (relative.at_by_field({"t": field}) or 0) - 1_800_000_000_000 < 1000
             assert isinstance(field, str if former in (None, "1970-01-01T00:00:01Z") or former is True else int | float)
 
+    @pytest.mark.req("TT-1")
     def test_what_is_marked_as_deleted_does_not_expire(self) -> None:
         soft = rules(ttl=5, on_expire="soft-delete")
         assert soft.at_of({"deleted_at": "x"}, Expiry(7)) is None
@@ -179,6 +185,7 @@ BY_FIELD = rules(field="t")
 
 
 class TestJudge:
+    @pytest.mark.req("TT-1")
     @pytest.mark.parametrize(
         ("found", "by", "verdict"),
         [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +23,7 @@ from tenure.plugins.ttl.events import (
     RecordsExpired,
 )
 from tenure.plugins.ttl.rules import iso
+from tests.support.store import ANY, Act, Request
 from tests.unit.ttl_rig import DUE, FOLDER, NAME, Node, Rig
 
 BOTH = pytest.mark.parametrize("conditional_delete", [True, False], ids=["directory", "bucket"])
@@ -150,18 +150,14 @@ class TestWhatWins:
         with Rig(ttl=20.0, conditional_delete=conditional_delete) as rig:
             leader, writer = fleet(rig)
             insert(writer, "x", a=1)
-            touched: list[Any] = []
 
-            async def touch_first(verb: str, key: str) -> StoreError | None:
-                if verb == "replace" and key == key_of(NAME, "x") and not touched:
-                    touched.append(rig.envelope("x"))
-                    writer.do(lambda: writer.ttl.touch("x", ttl=100.0))
-                    await leader.host.clock.sleep(3.0)  # decided, and sent three seconds later
-                return None
+            async def touch_first(request: Request) -> None:
+                writer.do(lambda: writer.ttl.touch("x", ttl=100.0))
+                await leader.host.clock.sleep(3.0)  # decided, and sent three seconds later
 
-            leader.store.before = touch_first
+            leader.store.on("replace", key_of(NAME, "x"), touch_first)
             rig.wait(30.0)
-            assert touched
+            leader.store.assert_script_was_met()
             assert rig.lives("x")
             assert rig.ends == []
             assert rig.entries == [rig.expiry("x").entry + "x"]
@@ -181,13 +177,11 @@ class TestWhatWins:
                 await writer.things.insert({"a": 2}, "x")
                 replaced.append(True)
 
-            async def replace_first(verb: str, key: str) -> StoreError | None:
-                if verb == "replace" and key == key_of(NAME, "x") and not replaced:
-                    writer.do(again)
-                    await leader.host.clock.sleep(3.0)
-                return None
+            async def replace_first(request: Request) -> None:
+                writer.do(again)
+                await leader.host.clock.sleep(3.0)
 
-            leader.store.before = replace_first
+            leader.store.on("replace", key_of(NAME, "x"), replace_first)
             rig.wait(26.0)
             assert replaced
             assert rig.envelope("x").data == {"a": 2}  # type: ignore[union-attr]
@@ -203,17 +197,13 @@ class TestWhatWins:
             former, leader, writer = rig.node("former"), rig.node("leader"), rig.node("writer")
             former.lead(1)
             rig.done(writer, lambda: writer.things.insert_many([{}] * 8, [f"r{n}" for n in range(8)]))
-            paused: list[str] = []
 
-            async def pause(verb: str, key: str) -> StoreError | None:
-                if verb == "replace" and key.startswith(f"resource={NAME}/"):
-                    paused.append(key)
-                    await former.host.clock.sleep(60.0)
-                return None
+            async def pause(request: Request) -> None:
+                await former.host.clock.sleep(60.0)
 
-            former.store.before = pause
+            former.store.always("replace", f"resource={NAME}/*", pause)
             rig.wait(22.0)
-            assert len(paused) == 8
+            assert former.store.count("replace", f"resource={NAME}/*") == 8
             leader.lead(2)
             rig.wait(10.0)
             assert rig.alive() == []
@@ -248,12 +238,10 @@ class TestQuarantine:
         with Rig(ttl=20.0, quarantine=120.0) as rig:
             _, writer = fleet(rig)
 
-            async def crash(verb: str, key: str) -> StoreError | None:
-                if verb == "create" and key.startswith("resource="):
-                    writer.host.crash()
-                return None
+            async def crash(request: Request) -> None:
+                writer.host.crash()
 
-            writer.store.before = crash
+            writer.store.on("create", "resource=*", crash)
             writer.do(lambda: writer.things.insert({}, "x"))
             rig.wait(1.0)
             assert len(rig.entries) == 1
@@ -271,15 +259,11 @@ class TestQuarantine:
             for pause in (10.0, 100.0):
                 landed: list[float] = []
 
-                async def late(
-                    verb: str, key: str, pause: float = pause, landed: list[float] = landed
-                ) -> StoreError | None:
-                    if verb == "create" and key == key_of(NAME, "x") and not landed:
-                        await writer.host.clock.sleep(pause)
-                        landed.append(rig.world.now)
-                    return None
+                async def late(request: Request, pause: float = pause, landed: list[float] = landed) -> None:
+                    await writer.host.clock.sleep(pause)
+                    landed.append(rig.world.now)
 
-                writer.store.before = late
+                writer.store.on("create", key_of(NAME, "x"), late)
                 writer.do(lambda: writer.things.insert({}, "x"))
                 rig.wait(pause + 1.0)
                 assert landed
@@ -468,13 +452,10 @@ class TestSoftDelete:
             insert(writer, "x")
             rig.wait(25.0)
 
-            async def wait(verb: str, key: str) -> StoreError | None:
-                if verb == "replace" and key == key_of(NAME, "x"):
-                    writer.store.before = None
-                    await writer.host.clock.sleep(5.0)
-                return None
+            async def wait(request: Request) -> None:
+                await writer.host.clock.sleep(5.0)
 
-            writer.store.before = wait
+            writer.store.on("replace", key_of(NAME, "x"), wait)
             told = writer.do(lambda: writer.ttl.touch("x"))
             leader.lead()
             rig.wait(10.0)
@@ -540,7 +521,7 @@ class TestArchive:
             rig.wait(20.0)
             for epoch in range(1, 4):
                 leader = rig.node(f"leader{epoch}")
-                leader.store.before = _crash_at(leader, step * epoch)
+                leader.store.always(ANY, ANY, _crash_at(leader, step * epoch))
                 leader.lead(epoch)
                 rig.wait(8.0)
             last = rig.node("last")
@@ -557,10 +538,7 @@ class TestArchive:
             leader, writer = fleet(rig)
             insert(writer, "x", life=1)
 
-            async def refuse(verb: str, key: str) -> StoreError | None:
-                return StoreUnavailable("no") if key.startswith("resource=old/") else None
-
-            leader.store.before = refuse
+            leader.store.always(ANY, "resource=old/*", StoreUnavailable("no"))
             rig.wait(25.0)
             assert rig.alive() == []
             assert list(rig.expiry("x").pending) == [rig.entries[0].removesuffix("x")]
@@ -571,7 +549,7 @@ class TestArchive:
             rig.wait(25.0)  # the second life expires as well, while the first still waits
             assert len(rig.expiry("x").pending) == 2
             insert(writer, "x", life=3)
-            leader.store.before = None
+            leader.store.end_script()
             rig.wait(10.0)
             assert rig.lives("x")
             assert rig.expiry("x").pending == {}
@@ -585,16 +563,13 @@ class TestArchive:
         with Rig(**{**ARCHIVING, "ttl": 3.0}) as rig:
             leader, writer = fleet(rig)
 
-            async def refuse(verb: str, key: str) -> StoreError | None:
-                return StoreUnavailable("no") if key.startswith("resource=old/") else None
-
-            leader.store.before = refuse
+            leader.store.always(ANY, "resource=old/*", StoreUnavailable("no"))
             for life in range(5):
                 insert(writer, "x", life=life)
                 rig.wait(8.0)
             assert len(rig.expiry("x").pending) == 4
             assert rig.lives("x")  # the fifth
-            leader.store.before = None
+            leader.store.end_script()
             rig.wait(15.0)
             assert not rig.lives("x")
             assert sorted(found["data"]["life"] for found in archive(rig)) == [0, 1, 2, 3, 4]
@@ -622,12 +597,12 @@ class TestArchive:
             assert envelope.reserved == {"count": 7}
 
 
-def _crash_at(node: Node, number: int) -> Callable[[str, str], Any]:
+def _crash_at(node: Node, number: int) -> Act:
     seen: list[str] = []
 
-    async def before(verb: str, key: str) -> StoreError | None:
-        if key.startswith("resource=") or (verb == "delete" and key.startswith(DUE)):
-            seen.append(key)
+    async def before(request: Request) -> StoreError | None:
+        if request.key.startswith("resource=") or (request.verb == "delete" and request.key.startswith(DUE)):
+            seen.append(request.key)
             if len(seen) == number:
                 node.host.crash()
         return None
@@ -795,7 +770,7 @@ class TestCallback:
             rig.wait(20.0)
             for epoch in range(1, 4):
                 leader = rig.node(f"leader{epoch}")
-                leader.store.before = _crash_at(leader, step * epoch)
+                leader.store.always(ANY, ANY, _crash_at(leader, step * epoch))
                 leader.lead(epoch)
                 rig.wait(8.0)
             rig.node("last").lead(9)
@@ -826,17 +801,14 @@ class TestCallback:
 
         async def callback(expired: Expired) -> None:
             calls.append(expired)
-            leader.store.before = refuse
-
-        async def refuse(verb: str, key: str) -> StoreError | None:
-            return StoreUnavailable("no") if verb == "replace" and key.startswith("resource=") else None
+            leader.store.always("replace", "resource=*", "lost")
 
         with Rig(ttl=20.0, callback=callback) as rig:
             leader, writer = fleet(rig)
             insert(writer, "x")
             rig.wait(40.0)
             assert len(rig.expiry("x").pending) == 1
-            leader.store.before = None
+            leader.store.end_script()
             rig.wait(10.0)
             assert len(calls) == 1
             assert rig.entries == []
@@ -896,3 +868,75 @@ def test_a_version_that_the_leader_has_seen_does_not_fit_what_came_after() -> No
         with pytest.raises(RecordConflict):
             rig.done(writer, lambda: writer.things.update("x", {}, if_version=record.version))
         assert msgspec.json.encode(rig.expiry("x"))
+
+
+# Found by mutants
+
+
+def test_an_entry_that_its_writer_deleted_is_not_waited_for_any_more() -> None:
+    with Rig(ttl=5.0, quarantine=600.0) as rig:
+        _, writer = fleet(rig)
+        key = f"{DUE}{rig.now_ms // 1000 * 1000:013d}/{1:016x}.x"
+        rig.bucket.corrupt(key, b"{}")
+        rig.wait(10.0)
+        cleanup = rig.done(writer, lambda: writer.ttl.run_cleanup(), within=10.0)
+        assert cleanup.counts.waiting == 1
+        rig.done(writer, lambda: writer.store.delete(key))
+        cleanup = rig.done(writer, lambda: writer.ttl.run_cleanup(), within=10.0)
+        assert cleanup.counts.waiting == 0
+
+
+def test_records_and_groups_that_are_damaged_are_counted() -> None:
+    with Rig(ttl=5.0, quarantine=600.0) as rig:
+        _, writer = fleet(rig)
+        insert(writer, "x")
+        rig.bucket.corrupt(key_of(NAME, "x"), b"not a record")
+        rig.bucket.corrupt(f"{DUE}{rig.now_ms // 1000 * 1000:013d}/{7:016x}", b"[]")
+        rig.wait(20.0)
+        assert sum(event.counts.damaged for event in rig.of(CleanupFinished)) == 2
+
+
+def test_a_record_that_meets_a_defect_is_tried_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sweep, "judge", fail)
+    with Rig(ttl=5.0, tick=2.0) as rig:
+        _, writer = fleet(rig)
+        insert(writer, "x")
+        rig.wait(50.0)
+        assert [event.id for event in rig.of(RecordDamaged)] == ["x"]
+        rig.wait(60.0)
+        assert [event.id for event in rig.of(RecordDamaged)] == ["x", "x"]
+
+
+def test_a_record_that_cannot_be_cleared_after_its_callback_is_one_error_and_no_second_call() -> None:
+    calls: list[float] = []
+
+    async def callback(expired: Expired) -> None:
+        calls.append(rig.world.now)
+
+    async def before(request: Request) -> StoreError | None:
+        is_out = bool(calls) and rig.world.now < calls[0] + 5.0
+        return StoreUnavailable("not now") if is_out else None
+
+    with Rig(ttl=5.0, tick=30.0, callback=callback) as rig:
+        leader, writer = fleet(rig)
+        leader.store.always(ANY, key_of(NAME, "x"), before)
+        insert(writer, "x")
+        rig.wait(100.0)
+        assert len(calls) == 1
+        assert sum(event.counts.errors for event in rig.of(CleanupFinished)) == 1
+        assert rig.alive() == rig.entries == []
+
+
+def test_a_record_whose_time_cannot_be_read_is_told_of_and_stays() -> None:
+    with Rig(ttl=5.0, quarantine=600.0) as rig:
+        _, writer = fleet(rig)
+        insert(writer, "x")
+        damaged = msgspec.structs.replace(rig.envelope("x"), reserved={"ttl": {"at": "soon"}})
+        rig.bucket.corrupt(key_of(NAME, "x"), msgspec.json.encode(damaged))
+        rig.wait(20.0)
+        (told,) = rig.of(RecordDamaged)
+        assert (told.id, "reserved.ttl is not readable" in told.reason) == ("x", True)
+        assert rig.lives("x")

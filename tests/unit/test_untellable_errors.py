@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -11,9 +10,9 @@ import msgspec
 import pytest
 
 from tenure import Database, Message, S3QueuePlugin, SchedulerPlugin, every
-from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.plugins.ttl.calling import Caller, Expired
+from tests.support.waiting import eventually
 
 QUICK = CoordinatorConfig(startup_jitter_max=0.0)
 
@@ -37,13 +36,6 @@ ERRORS = pytest.mark.parametrize(
 )
 
 
-async def until(seen: Callable[[], Awaitable[bool]]) -> None:
-    began = SYSTEM_CLOCK.read()
-    while not await seen():
-        assert SYSTEM_CLOCK.read().leader_elapsed(began) < 60
-        await SYSTEM_CLOCK.sleep(0.05)
-
-
 @ERRORS
 @pytest.mark.parametrize("at_most_once", [False, True])
 async def test_of_a_handler(error: Exception, text: str, at_most_once: bool, tmp_path: Path) -> None:
@@ -63,7 +55,7 @@ async def test_of_a_handler(error: Exception, text: str, at_most_once: bool, tmp
         async def good_is_done() -> bool:
             return (await queue.stats()).done >= (2 if at_most_once else 1)
 
-        await until(good_is_done)
+        await eventually(good_is_done)
         if not at_most_once:
             (letter,) = await queue.dead_letters()
             assert (letter.body, letter.history[-1]["error"]) == ("bad", text)
@@ -83,7 +75,7 @@ async def test_of_a_job(error: Exception, text: str, tmp_path: Path) -> None:
         async def is_told() -> bool:
             return any(run.error for run in await schedule.history("bad"))
 
-        await until(is_told)
+        await eventually(is_told)
         assert [run.error for run in await schedule.history("bad")] == [text]
 
 
@@ -137,7 +129,7 @@ async def test_of_a_schema(error: Exception, tmp_path: Path, monkeypatch: pytest
             stats = await queue.stats()
             return (stats.done, stats.dead) == (2, 1)
 
-        await until(all_are_decided)
+        await eventually(all_are_decided)
         (letter,) = await queue.dead_letters()
         assert letter.history[-1]["error"].startswith("its body cannot be read: ")
         assert sorted(handled) == ["fine", "good"]

@@ -10,6 +10,7 @@ from tenure.errors import InvalidUrl
 from tenure.store.url import OPTIONS, StoreUrl, parse_url
 
 
+@pytest.mark.req("DB-1")
 @pytest.mark.parametrize(
     ("url", "scheme", "bucket", "prefix", "path", "options"),
     [

@@ -18,26 +18,14 @@ from tenure.database.resource import Resource
 from tenure.entropy import Random
 from tenure.plugins.ttl import TTLPlugin
 from tenure.plugins.ttl.leading import TTLLeading
-from tenure.store import Outcome, Unknown, Version
 from tenure.testing import Conditions, Host, Network, SimulatedBucket, SimulatedStore, World, Write
 from tenure.testing.machine import EPOCH_SECONDS
-from tests.unit.queue_rig import Hooked, Lease
+from tests.support.lease import ScriptedLease
+from tests.support.store import ScriptedStore
 
 NAME = "things"
 FOLDER = f"plugin=ttl/name={NAME}/"
 DUE = FOLDER + "due/"
-
-
-class Told(Hooked):
-    """`before(verb, key)` may wait, and may give an error that is then the answer; also for what replaces."""
-
-    async def replace(self, key: str, body: bytes, expected: Version) -> Outcome:
-        if error := await self._enter("replace", key):
-            return Unknown(error)
-        return await self.inner.replace(key, body, expected)
-
-    async def discard(self, key: str, expected: Version) -> Outcome:
-        return await self.inner.discard(key, expected)
 
 
 class Home:
@@ -46,7 +34,9 @@ class Home:
     def __init__(self, rig: Rig, host: Host, conditional_delete: bool) -> None:
         self.clock = host.clock
         self.worker_id = host.name
-        self.store: Any = Told(SimulatedStore(rig.bucket, host, rig.network, conditional_delete=conditional_delete))
+        self.store: Any = ScriptedStore(
+            inner=SimulatedStore(rig.bucket, host, rig.network, conditional_delete=conditional_delete)
+        )
         self.random = Random(1)
         self.draw_id = rig.draw_id
         self._resources: dict[str, Resource[Any]] = {}
@@ -73,11 +63,11 @@ class Node:
         self.ttl.attach(self.home, NAME)  # type: ignore[arg-type]
         self.ttl.emit = lambda what, event: rig.events.append(event)  # type: ignore[method-assign]
         self.leading: TTLLeading | None = None
-        self.lease: Lease | None = None
+        self.lease: ScriptedLease | None = None
         host.start(self.ttl.start())
 
     def lead(self, epoch: int = 1) -> None:
-        self.lease = Lease(epoch)
+        self.lease = ScriptedLease(epoch)
 
         async def run() -> None:
             assert self.lease is not None

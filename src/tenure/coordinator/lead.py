@@ -27,7 +27,7 @@ class Lead:
     """A term. It ends once, for good, by itself when its deadline passes, and never begins again.
 
     `is_current()` is a local comparison with this host's clock: no request, no loop that must have run. It may be
-    called from any thread.
+    called from any thread, and from a signal handler.
     """
 
     def __init__(
@@ -118,7 +118,9 @@ class Lead:
         return self._holding.remaining(self._clock.read()) > 0
 
     def time_to_wind_up(self) -> float:
-        """Seconds until somebody else may lead, if no renewal gets through any more."""
+        """Seconds until somebody else may lead, if no renewal gets through any more; 0.0 in a forked child."""
+        if os.getpid() != self._pid:
+            return 0.0
         return max(0.0, self._holding.remaining(self._clock.read()))
 
     # Fenced writes

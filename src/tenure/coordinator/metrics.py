@@ -70,7 +70,8 @@ class Metrics:
     """Counts, on any thread; `snapshot` may be taken on any other."""
 
     def __init__(self, buffer_size: int, start_time: float) -> None:
-        self._lock = threading.Lock()
+        # A signal handler may call `get_metrics()` while the code that it interrupted is inside.
+        self._lock = threading.RLock()
         self._latencies = array("d", bytes(8 * buffer_size))  # a ring: heartbeat n is at n modulo its length
         self._elections_by_bucket = array("Q", bytes(8 * len(_BUCKET_LABELS)))
         self._election_seconds = 0.0

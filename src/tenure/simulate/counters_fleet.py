@@ -57,6 +57,7 @@ from tenure.testing.bucket import SimulatedStore, Write, _Request
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
+from tenure.testing.mixes import DRIFTING, EVERYTHING, STALLED
 
 RECORDS = ("hot", "warm", "cold")
 BARE = ("bare-1", "bare-2")
@@ -125,6 +126,7 @@ class CountersStage(Stage):
     """One fleet, its counters, and the judge."""
 
     name = "counters"
+    mixes = (EVERYTHING, STALLED, DRIFTING)
 
     def __init__(
         self, cluster: SimulatedCluster, checkers: Checkers, random: Random, config: CoordinatorConfig

@@ -46,7 +46,7 @@ FIELDS = {
 SUMS = (VIEWS, LIKES, PAID, WEIGHT, BASE)
 _TOP_LEVEL = {field.partition(".")[0] for field in FIELDS}
 _STALE_AFTER = 10.0
-_MOST_OBJECTS = 1000
+_MOST_OBJECTS = 300
 
 _envelope = msgspec.json.Decoder(Envelope)
 _log_entry = msgspec.json.Decoder(LogEntry)

@@ -489,15 +489,16 @@ class Judge:
             if mail is not None and mail.entry >= self._purges[purge]:
                 self._report("purge", f"message {body} was accepted before purge {purge}, and comes after it")
         for purge, body in self._after_purge:
-            mail = self._by_body.get(body)
-            if purge and mail is not None and mail.entry < self._purges[purge - 1]:
+            mail, entry = self._by_body.get(body), self._purges[purge - 1]
+            if mail is not None and mail.entry < entry:
                 self._report("purge", f"message {body} was sent after purge {purge - 1}, and comes before it")
+            if mail is None and self._batch_of(body) == entry and entry not in self._purges[purge:]:
+                self._report("purge", f"message {body} was sent after purge {purge - 1}, and is gone with it")
 
     def _check_accepted(self, body: int, id: str) -> None:
         mail = self._by_id.get(id) or self._by_body.get(body)  # by body: the first of those with its deduplication key
         if mail is None:
-            uid, number, _ = id.rsplit("-", 2)
-            entry = self._folded.get((uid, int(number)))
+            entry = self._batch_of(body)
             if entry is None or entry not in self._purges:  # else it was gone at once
                 self._report("lost", f"message {body} ({id}) was accepted, and no entry has it; its batch: {entry}")
             return
@@ -505,6 +506,13 @@ class Judge:
             self._report("lost", f"message {body} ({id}) was accepted, and is still {mail.state} at the end")
         elif mail.state == DONE and not self._at_most_once and mail.place not in self._handled:
             self._report("lost", f"message {body} ({id}) was accepted, is done, and was never handled")
+
+    def _batch_of(self, body: int) -> int | None:
+        """The entry that has folded the batch of a message that was accepted."""
+        if body not in self.accepted:
+            return None
+        uid, number, _ = self.accepted[body].rsplit("-", 2)
+        return self._folded.get((uid, int(number)))
 
     def _compare(self, state: LedgerState) -> None:
         """What production makes of snapshot and tail, and of all entries, is what the book says."""

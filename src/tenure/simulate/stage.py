@@ -70,6 +70,8 @@ class Stage:
         self.checkers = checkers
         self.random = random
         self.config = config
+        self.mix: Mix = EVERYTHING
+        """Of the faults of this seed."""
         self.stops_at = 0.0
         """True time at which trouble, and what makes work, ends."""
         self.halts: list[str] = []
@@ -131,6 +133,7 @@ def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
         cluster.network.whole_second_times = random.random() < 0.5
         checkers = Checkers(cluster, plan.until)
         stage = kind(cluster, checkers, random, config)
+        stage.mix = mix
         trouble = Trouble(cluster, random, mix)
         stage.stops_at = ends_at = plan.minutes * 60
         cluster.start()

@@ -21,7 +21,8 @@ class Strikes:
         kind_of: Callable[[str], str | None],
         counts: Counter[str],
     ) -> None:
-        """`shares`: of the writes of each kind so many are their process's last for a while. `kind_of`: by its key."""
+        """`shares`: of the writes of each kind so many are their process's last for a while, unless the seed's mix says
+        otherwise. `kind_of`: by its key."""
         self._stage = stage
         self._random = random
         self._shares = shares
@@ -32,7 +33,9 @@ class Strikes:
     def _written(self, write: Write) -> None:
         stage, random = self._stage, self._random
         what = self._kind_of(write.key)
-        if what is None or random.random() > self._shares[what] or write.host not in stage.cluster.workers:
+        if what is None or write.host not in stage.cluster.workers:
+            return
+        if random.random() > stage.mix.strikes.get(what, self._shares[what]):
             return
         world, worker = stage.cluster.world, stage.cluster.workers[write.host]
         host = worker.host

@@ -27,6 +27,7 @@ from tenure.testing.bucket import SimulatedStore, _Request
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.host import Host
+from tenure.testing.mixes import DRIFTING, EVERYTHING, SLOW, STALLED
 
 GIVEN_IDS = 5
 """That come back after they were deleted, in each resource."""
@@ -39,6 +40,8 @@ _STRATEGIES = ("hard-delete", "soft-delete", "archive", "callback")
 _LEAST_TICK = 2.5
 """Seconds: an index entry is due up to one late, and where listings show whole seconds a leader is in doubt for one."""
 _SLACK = 1.0
+_DOUBT = 3.0
+"""Seconds more for which a leader is in doubt where no heartbeat tells it the store's time between two measurements."""
 
 assert LATE_SECONDS < 0.75 * QUARANTINE
 
@@ -140,6 +143,7 @@ class TtlStage(Stage):
     """One fleet, its resources, and the judge."""
 
     name = "ttl"
+    mixes = (EVERYTHING, STALLED, DRIFTING, SLOW)
 
     def __init__(
         self, cluster: SimulatedCluster, checkers: Checkers, random: Random, config: CoordinatorConfig
@@ -432,7 +436,7 @@ class TtlStage(Stage):
         if life is None:
             checkers.report("liveness", "there is no process in which all plugins run")
             return
-        slack = max(self.kind.tick, _LEAST_TICK) + _SLACK
+        slack = max(self.kind.tick, _LEAST_TICK) + _SLACK + (0.0 if self.config.membership else _DOUBT)
         if self.kind.strangers:
             # What was written past the plugin is found from here on: nothing of it is strange any more.
             self.see_through(life.host, *(self._reindex(life, rule) for rule in self.kind.rules))

@@ -43,7 +43,7 @@ ACT: contextvars.ContextVar[Act | None] = contextvars.ContextVar("act", default=
 
 CAUGHT_UP_AFTER = 20.0
 _STALE_AFTER = 10.0
-_MOST_OBJECTS = 300
+_MOST_OBJECTS = 100
 _MOST_DOUBT = 150.0
 """Seconds by which the expiry of a process that knows the time badly may lie later than it asked for."""
 

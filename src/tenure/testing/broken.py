@@ -12,15 +12,18 @@ from typing import Any
 
 import msgspec
 
+from tenure.clock import Reading
+from tenure.coordinator.engine import Engine
+from tenure.coordinator.fenced import FencedWriter, split
 from tenure.coordinator.layout import STATE
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Grant, Held, LeaseDesk, Standing, Taken
 from tenure.election import decide as decide_module
-from tenure.election.decide import Opening, Rules
+from tenure.election.decide import Knowledge, Opening, Rules, Stand
 from tenure.election.records import State, encode
 from tenure.election.sight import Sight
-from tenure.errors import ConfigError, StoreError
-from tenure.store import Applied, Unknown, Version
+from tenure.errors import ConfigError, Fenced, StoreError
+from tenure.store import Applied, Stored, Unknown, Version
 
 Patch = tuple[object, str, object]
 
@@ -183,6 +186,72 @@ def _follower_clock_before_read() -> list[Patch]:
     return [(LeaseDesk, "read", read)]
 
 
+def _ignores_fence() -> list[Patch]:
+    current = FencedWriter._current
+
+    async def blind(self: FencedWriter, key: str, sent: bool) -> tuple[bytes | None, Version | None]:
+        try:
+            return await current(self, key, sent)
+        except Fenced:
+            stored = await self._store.get(key)
+            assert isinstance(stored, Stored)
+            return split(key, stored.body)[1], stored.version
+
+    return [(FencedWriter, "_current", blind)]
+
+
+def _goes_on_as_its_namesake() -> list[Patch]:
+    """Who has the name of the leader is the leader, though another process was granted the lease."""
+    opening, stand, confirm = decide_module.opening, LeaseDesk.stand, LeaseDesk.confirm
+
+    def is_of_namesake(found: object, uid: str, worker_id: str) -> bool:
+        return isinstance(found, State) and found.leader_id == worker_id and found.uid != uid
+
+    def open_to_namesakes(rules: Rules, sight: Sight, uid: str, worker_id: str) -> Opening | None:
+        if is_of_namesake(sight.found, uid, worker_id):
+            return Opening(0.0, False)
+        return opening(rules, sight, uid, worker_id)
+
+    async def take_up(self: LeaseDesk, action: Stand) -> Grant | None:
+        found = action.over
+        if found is None or not is_of_namesake(found, self._who.uid, self._who.worker_id):
+            return await stand(self, action)
+        assert self.sight is not None
+        assert self.sight.version is not None
+        self._hold(found, self.sight.version)
+        return Grant(found, self._clock.read(), None, False)
+
+    async def confirm_by_name(self: LeaseDesk, grant: Grant, within: float) -> bool | None:
+        return grant.state.uid != self._who.uid or await confirm(self, grant, within)
+
+    return [
+        (decide_module, "opening", open_to_namesakes),
+        (LeaseDesk, "stand", take_up),
+        (LeaseDesk, "confirm", confirm_by_name),
+    ]
+
+
+def _waits_for_release() -> list[Patch]:
+    opening = decide_module.opening
+
+    def patient(rules: Rules, sight: Sight, uid: str, worker_id: str) -> Opening | None:
+        found = sight.found
+        if isinstance(found, State) and not found.released and found.uid != uid:
+            return None
+        return opening(rules, sight, uid, worker_id)
+
+    return [(decide_module, "opening", patient)]
+
+
+def _looks_without_pause() -> list[Patch]:
+    knowledge = Engine._knowledge
+
+    def eager(self: Engine, now: Reading) -> Knowledge:
+        return msgspec.structs.replace(knowledge(self, now), look_every=0.005)
+
+    return [(Engine, "_knowledge", eager)]
+
+
 VARIANTS = {
     variant.name: variant
     for variant in (
@@ -230,6 +299,15 @@ VARIANTS = {
             "one-leader",
             _follower_clock_before_read,
         ),
+        Variant("ignores-fence", "fenced writes are not checked against a newer epoch", "fencing", _ignores_fence),
+        Variant(
+            "goes-on-as-its-namesake",
+            "a process that starts again leads under the lease of its former life",
+            "own-grant",
+            _goes_on_as_its_namesake,
+        ),
+        Variant("waits-for-release", "a lease that has lapsed is left to its holder", "liveness", _waits_for_release),
+        Variant("looks-without-pause", "followers look at the lease again and again", "storm", _looks_without_pause),
     )
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,23 +19,29 @@ from tenure.database.records import Envelope, encode
 from tenure.database.resource import Resource
 from tenure.database.writing import Found
 from tenure.database.writing import Written as RecordWritten
-from tenure.errors import WriteUnknown
-from tenure.ledger import Item, Receipt, Stamp
+from tenure.errors import RecordConflict, WriteUnknown
+from tenure.ledger import Item, LedgerTerm, Poison, Receipt, Stamp
+from tenure.plugins.counters import calls as calls_module
 from tenure.plugins.counters import consistent as consistent_module
+from tenure.plugins.counters import looking as looking_module
 from tenure.plugins.counters import plugin as plugin_module
+from tenure.plugins.counters import rounds as rounds_module
 from tenure.plugins.counters.applying import Applied, Applier
+from tenure.plugins.counters.calls import Calls
 from tenure.plugins.counters.cell import Cell
 from tenure.plugins.counters.clerk import CountersClerk
 from tenure.plugins.counters.group import Group
+from tenure.plugins.counters.history import recorded
 from tenure.plugins.counters.pages import PageBook
 from tenure.plugins.counters.plugin import EventualConsistencyPlugin
 from tenure.plugins.counters.records import Sealed, Work
 from tenure.plugins.counters.rounds import Rounds
 from tenure.plugins.counters.state import CountersMachine, Offer, Waiting
-from tenure.plugins.counters.totals import Key, Written
+from tenure.plugins.counters.totals import CountedShape, Key, Written
 from tenure.store import Applied as Landed
 from tenure.store import Attempt, Rejected
 from tenure.testing.broken import Patch, Variant
+from tenure.testing.broken_ttl import log_is_not_trimmed, unknown_end_is_lost, unknown_update_is_lost
 
 
 def _counted(reserved: dict[str, Any], name: str) -> Counted:
@@ -357,6 +365,143 @@ def _answers_when_folded() -> list[Patch]:
     return [(CountersMachine, "is_consolidated", hasty)]
 
 
+def _counted_fields_alone() -> list[Patch]:
+    complete = Key._with
+
+    def bare(self: Key, totals: Any, *arguments: Any) -> Written:
+        written = complete(self, totals, *arguments)
+        shown = {field.partition(".")[0] for field in totals}
+        return msgspec.structs.replace(written, data={name: written.data[name] for name in shown & written.data.keys()})
+
+    return [(Key, "_with", bare)]
+
+
+def _folded_totals_alone() -> list[Patch]:
+    complete = Key._with
+
+    def forgetful(self: Key, totals: Any, *arguments: Any) -> Written:
+        written = complete(self, totals, *arguments)
+        counted = _counted(written.reserved, self._name)
+        fresh = {field: total for field, total in counted.totals.items() if field in totals}
+        reserved = with_counted(written.reserved, self._name, msgspec.structs.replace(counted, totals=fresh))
+        return msgspec.structs.replace(written, reserved=reserved)
+
+    return [(Key, "_with", forgetful)]
+
+
+def _totals_not_shown() -> list[Patch]:
+    complete = Key._with
+
+    def silent(self: Key, *arguments: Any) -> Written:
+        written = complete(self, *arguments)
+        return msgspec.structs.replace(written, data=dict(self._envelope.data) if self._envelope is not None else {})
+
+    return [(Key, "_with", silent)]
+
+
+def _unshaped() -> list[Patch]:
+    return [(CountedShape, "shaped", lambda self, id, base, data: data)]
+
+
+def _former_fields_stay() -> list[Patch]:
+    shaped = CountedShape.shaped
+
+    def stubborn(self: CountedShape, id: str, base: Any, data: dict[str, Any]) -> dict[str, Any]:
+        former = base.data if base is not None and not base.deleted else {}
+        return shaped(self, id, base, {**data, **former})
+
+    return [(CountedShape, "shaped", stubborn)]
+
+
+def _rest_is_dropped() -> list[Patch]:
+    applied = CountersMachine._applied
+
+    def forgetful(self: CountersMachine, id: str, number: int) -> None:
+        waiting: Waiting | None = self.waiting.get(id)
+        if waiting is not None and waiting.offered[-1].number <= number:
+            waiting.rest = None
+        applied(self, id, number)
+
+    return [(CountersMachine, "_applied", forgetful)]
+
+
+def _keeps_the_inbox() -> list[Patch]:
+    async def forget(self: LedgerTerm) -> None:
+        self._doomed = []
+
+    return [(LedgerTerm, "_delete", forget)]
+
+
+def _remembers_looks() -> list[Patch]:
+    get = EventualConsistencyPlugin.get
+
+    async def remembered(self: EventualConsistencyPlugin, id: str, field: Any = None, **options: Any) -> Any:
+        if field is not None or options.get("consistent"):
+            return await get(self, id, field, **options)
+        looks = vars(self).setdefault("looks", {})
+        if id not in looks:
+            looks[id] = await get(self, id)
+        return looks[id]
+
+    return [(EventualConsistencyPlugin, "get", remembered)]
+
+
+def _recalculates_from_pages() -> list[Patch]:
+    async def filed(book: PageBook, machine: CountersMachine, id: str) -> Any:
+        pages = copy.copy(machine)
+        pages.tally = {}
+        return await recorded(book, pages, id)
+
+    return [(rounds_module, "recorded", filed)]
+
+
+def _top_without_subs() -> list[Patch]:
+    return [(looking_module, "_worth", lambda counter, cell: cell.added)]
+
+
+def _rejects_new_fields() -> list[Patch]:
+    read = CountersClerk.read
+
+    def strict(self: CountersClerk, name: Any, body: bytes) -> Any:
+        place, letter = read(self, name, body)
+        if self.machine.counters and (unknown := letter.counters.keys() - self.machine.counters.keys()):
+            raise Poison(f"the log does not say how {sorted(unknown)} are counted")
+        return place, letter
+
+    return [(CountersClerk, "read", strict)]
+
+
+def _removes_counted() -> list[Patch]:
+    remove = Resource._remove
+
+    async def careless(self: Resource[Any], id: str, written: RecordWritten) -> None:
+        envelope = msgspec.structs.replace(written.envelope, reserved={})
+        await remove(self, id, msgspec.structs.replace(written, envelope=envelope))
+
+    return [(Resource, "_remove", careless)]
+
+
+def _makes_records() -> list[Patch]:
+    write = Applier._write
+
+    async def generous(self: Applier, id: str, found: Found | None, change: Written) -> bool:
+        if found is not None:
+            return await write(self, id, found, change)
+        with contextlib.suppress(RecordConflict):
+            await self._resource.insert({}, id)
+        return False
+
+    return [(Applier, "_write", generous)]
+
+
+def _synced_when_folded() -> list[Patch]:
+    def hasty(self: Calls, wait: Any, seq: int, has_duplicates: bool) -> None:
+        wait.folded_at = seq
+        calls_module._done(wait)
+
+    return [(Calls, "_is_folded", hasty)]
+
+
 COUNTERS_VARIANTS = (
     Variant(
         "mark-after-apply",
@@ -377,7 +522,7 @@ COUNTERS_VARIANTS = (
     Variant(
         "applies-what-is-not-written",
         "records hold an entry before the log does",
-        "applied",
+        "watermark",
         _applies_unwritten,
     ),
     Variant("unknown-is-counted", "a swap of totals without an answer counts as done", "applied", _unknown_is_counted),
@@ -414,4 +559,51 @@ COUNTERS_VARIANTS = (
         "consolidated",
         _answers_when_folded,
     ),
+    Variant(
+        "counted-fields-alone",
+        "the leader drops the other fields of a record that it counts for",
+        "changed",
+        _counted_fields_alone,
+    ),
+    Variant(
+        "folded-totals-alone",
+        "the leader drops totals for which nothing was folded this time",
+        "lost",
+        _folded_totals_alone,
+    ),
+    Variant("totals-not-shown", "a total is not copied into its record", "shown", _totals_not_shown),
+    Variant("unshaped-writes", "whoever writes a record may take its totals out of it", "shown", _unshaped),
+    Variant("former-fields-stay", "a write of a record keeps what its fields held", "user", _former_fields_stay),
+    Variant("rest-is-dropped", "what was put together behind the offers is not offered", "final", _rest_is_dropped),
+    Variant("keeps-the-inbox", "what is folded stays in the inbox", "liveness", _keeps_the_inbox),
+    Variant("remembers-looks", "a look at a record gives what an earlier one found", "look", _remembers_looks),
+    Variant(
+        "recalculates-from-pages",
+        "totals are worked out without what is in no page yet",
+        "recalculated",
+        _recalculates_from_pages,
+    ),
+    Variant("top-without-subs", "the largest amounts leave out what was subtracted", "top", _top_without_subs),
+    Variant(
+        "rejects-new-fields",
+        "a batch with a new field is set aside",
+        "rejected",
+        _rejects_new_fields,
+    ),
+    Variant("removes-counted", "a tombstone is removed with what is counted in it", "removed", _removes_counted),
+    Variant("makes-records", "an amount for an id without a record inserts one", "resurrected", _makes_records),
+    Variant("synced-when-folded", "who waits for the record is answered by the log", "sync", _synced_when_folded),
+    Variant(
+        "record-end-is-lost",
+        "a delete, or an insert after one, without an answer counts as lost to another",
+        "told",
+        unknown_end_is_lost,
+    ),
+    Variant(
+        "record-update-is-lost",
+        "an update without an answer counts as lost to another, and is made again",
+        "twice",
+        unknown_update_is_lost,
+    ),
+    Variant("counters-log-grows", "the log is never trimmed", "bounds", log_is_not_trimmed),
 )

@@ -9,21 +9,25 @@ from typing import Any
 import msgspec
 
 from tenure.database.time import StoreTime
-from tenure.ledger import Stamp
+from tenure.ledger import InboxName, Stamp
 from tenure.ledger.leader import Item, Situation
+from tenure.ledger.producers import Producers, Verdict
 from tenure.plugins.queue import S3QueuePlugin
+from tenure.plugins.scheduler import due as due_module
 from tenure.plugins.scheduler.calls import Calls
 from tenure.plugins.scheduler.clerk import End, ScheduleClerk, Start
 from tenure.plugins.scheduler.due import Course, Due
-from tenure.plugins.scheduler.job import Job, QueueTarget
+from tenure.plugins.scheduler.job import Job, Origin, QueueTarget
 from tenure.plugins.scheduler.leading import ScheduleLeading
-from tenure.plugins.scheduler.records import CutShort, Defined, Fired, JobState, Occurrence, Resumed
+from tenure.plugins.scheduler.records import CutShort, Defined, Fired, JobState, Occurrence, Removed, Resumed, Totals
 from tenure.plugins.scheduler.registry import Registry
 from tenure.plugins.scheduler.runs import Runs
 from tenure.plugins.scheduler.state import ScheduleMachine
-from tenure.plugins.scheduler.timetable import jitter_of
+from tenure.plugins.scheduler.timetable import Timetable, jitter_of, timetable_of
 from tenure.plugins.scheduler.wire import Command
+from tenure.plugins.supervisor.running import LeasedCoroutine
 from tenure.testing.broken import Patch, Variant
+from tenure.testing.broken_queue import overwrites_the_log
 
 
 def _dedup_without_time() -> list[Patch]:
@@ -316,6 +320,111 @@ def _refusals_unheard() -> list[Patch]:
     return [(Calls, "give", content)]
 
 
+def _begins_twice() -> list[Patch]:
+    begin = Runs.begin
+
+    def eager(self: Runs, start: Start) -> None:
+        begin(self, start)
+        begin(self, start)
+
+    return [(Runs, "begin", eager)]
+
+
+def _declares_at_old_times() -> list[Patch]:
+    redefine = ScheduleClerk._redefine
+
+    def lazy(self: ScheduleClerk, state: JobState, job: Job, by: str) -> bool:
+        if job.origin is Origin.CODE:
+            job = msgspec.structs.replace(job, schedule=state.job.schedule)
+        return redefine(self, state, job, by)
+
+    return [(ScheduleClerk, "_redefine", lazy)]
+
+
+def _commands_folded_again() -> list[Patch]:
+    judge = Producers.judge
+
+    def forgetful(self: Producers, name: InboxName, *arguments: Any) -> Verdict:
+        verdict = judge(self, name, *arguments)
+        return Verdict.FOLD if verdict is Verdict.DUPLICATE else verdict
+
+    return [(Producers, "judge", forgetful), (Producers, "is_done", lambda self, name: False)]
+
+
+def _keeps_half_the_history() -> list[Patch]:
+    forget_of = ScheduleMachine._forget_of
+
+    def brief(self: ScheduleMachine, job: str, most: int) -> None:
+        forget_of(self, job, most // 2)
+
+    return [(ScheduleMachine, "_forget_of", brief)]
+
+
+def _ignores_start() -> list[Patch]:
+    def from_its_anchor(job: Job, anchor_ms: int) -> Timetable:
+        return timetable_of(msgspec.structs.replace(job, start_ms=None), anchor_ms)
+
+    return [(due_module, "timetable_of", from_its_anchor)]
+
+
+def _decides_late() -> list[Patch]:
+    next_ms = Due.next_ms
+
+    def later(self: Due) -> int | None:
+        due = next_ms(self)
+        return None if due is None else due + 20_000
+
+    return [(Due, "next_ms", later)]
+
+
+def _runs_past_lease() -> list[Patch]:
+    begin = LeasedCoroutine.__init__
+
+    def unbound(self: LeasedCoroutine, coroutine: Any, may_go_on: Any) -> None:
+        begin(self, coroutine, lambda: True)
+
+    return [(LeasedCoroutine, "__init__", unbound), (Runs, "_check_lease", lambda self: None)]
+
+
+def _snapshot_forgets_numbers() -> list[Patch]:
+    snapshot = ScheduleMachine.snapshot
+
+    def forgetful(self: ScheduleMachine) -> list[bytes]:
+        last, self.last = self.last, 0
+        try:
+            return snapshot(self)
+        finally:
+            self.last = last
+
+    return [(ScheduleMachine, "snapshot", forgetful)]
+
+
+def _snapshot_forgets_sums() -> list[Patch]:
+    restore = ScheduleMachine.restore
+
+    def forgetful(self: ScheduleMachine, chunks: Sequence[bytes]) -> None:
+        restore(self, chunks)
+        self.totals = Totals()
+
+    return [(ScheduleMachine, "restore", forgetful)]
+
+
+def _removes_what_is_not_there() -> list[Patch]:
+    refusal = ScheduleClerk._refusal
+
+    def willing(self: ScheduleClerk, command: Command) -> str | None:
+        if command.op == "remove" and command.id not in self.machine.jobs:
+            self._enact(Removed(command.id, command.by))
+            return None
+        return refusal(self, command)
+
+    return [(ScheduleClerk, "_refusal", willing)]
+
+
+def _leaves_waiting() -> list[Patch]:
+    return [(ScheduleClerk, "_ready_first", lambda self: [])]
+
+
 def _retrieved(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
         task.exception()
@@ -366,4 +475,27 @@ SCHEDULE_VARIANTS = (
     Variant("sends-afterwards", "a message counts as sent before the queue has it", "message", _sends_afterwards),
     Variant("refusals-unheard", "who gave a command is not told that it was refused", "command", _refusals_unheard),
     Variant("endless-retries", "what fails is tried again without end", "retries", _endless_retries),
+    Variant("begins-twice", "one entry begins a run twice", "begun twice", _begins_twice),
+    Variant(
+        "declares-at-old-times",
+        "a job whose times changed in code keeps those it had",
+        "declared",
+        _declares_at_old_times,
+    ),
+    Variant(
+        "commands-folded-again", "commands that were folded are folded again", "folded twice", _commands_folded_again
+    ),
+    Variant("keeps-half-the-history", "fewer records are kept than a job says", "history", _keeps_half_the_history),
+    Variant("ignores-start", "a job fires before its start", "instant", _ignores_start),
+    Variant("decides-late", "what is due is decided 20 s later", "late", _decides_late),
+    Variant("runs-past-lease", "a run goes on when the lease is over", "lease", _runs_past_lease),
+    Variant("overwrites-the-schedule", "an entry is written over one that has its number", "log", overwrites_the_log),
+    Variant(
+        "snapshot-forgets-numbers", "a new leader gives numbers that were given", "number", _snapshot_forgets_numbers
+    ),
+    Variant("snapshot-forgets-sums", "a snapshot does not say how much there was", "state", _snapshot_forgets_sums),
+    Variant(
+        "removes-what-is-not-there", "a job that does not exist can be removed", "unknown", _removes_what_is_not_there
+    ),
+    Variant("leaves-waiting", "an occurrence that waits for its turn is not begun", "waits", _leaves_waiting),
 )

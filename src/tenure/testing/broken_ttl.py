@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import itertools
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
@@ -13,13 +14,15 @@ import msgspec
 
 from tenure.database import resource as resource_module
 from tenure.database import writing as writing_module
-from tenure.database.expiry import Pending
+from tenure.database.expiry import TTL, Pending, ended
 from tenure.database.ids import key_of
 from tenure.database.records import Envelope, encode
 from tenure.database.resource import Resource
-from tenure.database.writing import Found, Written
+from tenure.database.writing import Found, Writer, Written
 from tenure.errors import StoreError
+from tenure.ledger.snapshots import Archivist
 from tenure.plugins.ttl import expiring as expiring_module
+from tenure.plugins.ttl import plugin as plugin_module
 from tenure.plugins.ttl import sweep as sweep_module
 from tenure.plugins.ttl.clerk import TTLClerk
 from tenure.plugins.ttl.expiring import Call, Deed, Done, trial_key
@@ -27,9 +30,10 @@ from tenure.plugins.ttl.guard import TTLCover, TTLGuard
 from tenure.plugins.ttl.index import Indexed, IndexWriter, key_for
 from tenure.plugins.ttl.judge import Judgement, Verdict, judge
 from tenure.plugins.ttl.leading import TTLLeading
-from tenure.plugins.ttl.records import Counts
-from tenure.plugins.ttl.rules import Now, Rules
+from tenure.plugins.ttl.records import Counts, Work
+from tenure.plugins.ttl.rules import Now, Rules, Wish, moment_of
 from tenure.plugins.ttl.settings import OnExpire
+from tenure.plugins.ttl.state import TTLMachine
 from tenure.plugins.ttl.sweep import Sweeper
 from tenure.store import Applied, Attempt, Rejected
 from tenure.testing.broken import Patch, Variant
@@ -248,6 +252,185 @@ def _token_of_the_attempt() -> list[Patch]:
     return [(TTLLeading, "_call_one", counted)]
 
 
+def _dry_run_expires() -> list[Patch]:
+    """The sweep of a dry run is one like any other. (Callbacks aside: a dry run has nobody to call.)"""
+    init = Sweeper.__init__
+
+    def wet(self: Sweeper, store: Any, resource: Any, guard: TTLGuard, *arguments: Any, **options: Any) -> None:
+        init(self, store, resource, guard, *arguments, **options)
+        self._dry_run = self._dry_run and guard.rules.settings.on_expire is OnExpire.CALLBACK
+
+    return [(Sweeper, "__init__", wet)]
+
+
+def _writes_back() -> list[Patch]:
+    """What need not be touched yet is written again, as it was read."""
+    judge_one = Sweeper._judge
+
+    async def writing(self: Sweeper, job: Any, found: Found | None, limit_ms: int, *arguments: Any) -> Any:
+        outcome = await judge_one(self, job, found, limit_ms, *arguments)
+        if outcome is Done.LATER and found is not None and not self._dry_run:
+            await self._resource.swap(found)
+        return outcome
+
+    return [(Sweeper, "_judge", writing)]
+
+
+def _rounds_times() -> list[Patch]:
+    return [(plugin_module, "moment_of", lambda ms: moment_of(ms // 1000 * 1000))]
+
+
+def _every_write_refreshes() -> list[Patch]:
+    at = TTLCover._at
+
+    async def from_now(self: TTLCover, is_new: bool, data: dict[str, Any], held: Any) -> Any:
+        rules = self._guard.rules
+        if self._wish is Wish.NOTHING and held.at is not None and rules.ttl_ms is not None and not rules.by_field:
+            return rules.from_now(await self._guard.now()), False
+        return await at(self, is_new, data, held)
+
+    return [(TTLCover, "_at", from_now)]
+
+
+def _rests_too_long() -> list[Patch]:
+    return [(TTLLeading, "_period", lambda self: 3 * self._settings.tick + 5.0)]
+
+
+def _keeps_spent_entries() -> list[Patch]:
+    async def keep(self: Sweeper, page: Any, counts: Counts) -> None:
+        pass
+
+    return [(Sweeper, "_delete_spent", keep)]
+
+
+def _calls_once() -> list[Patch]:
+    have_called = Sweeper._have_called
+
+    async def once(self: Sweeper, calls: Any, *arguments: Any) -> None:
+        await have_called(self, calls, *arguments)
+        for job, _ in calls:
+            if not job.later.called:
+                job.later.at_ms = 2**53
+
+    return [(Sweeper, "_have_called", once)]
+
+
+def unknown_is_written() -> list[Patch]:
+    """Of all writes of records: whoever makes one is told that it is there."""
+
+    async def replace(self: Writer, key: str, base: Found, draft: Any) -> Written | None:
+        return await hopeful(self, Attempt(key, base.version), draft)
+
+    async def create(self: Writer, key: str, id: str, draft: Any, *, once: bool) -> Written | None:
+        return await hopeful(self, Attempt(key, None), draft)
+
+    async def hopeful(self: Writer, attempt: Attempt, draft: Any) -> Written | None:
+        drafts = writing_module._Drafts(draft)
+        outcome = await self._send(attempt, drafts)
+        if isinstance(outcome, Rejected):
+            return None
+        return Written(drafts.last, outcome.version if isinstance(outcome, Applied) else None)
+
+    return [(Writer, "replace", replace), (Writer, "create", create)]
+
+
+def unknown_insert_is_refused() -> list[Patch]:
+    """Nobody looks whether it is one's own record that is in the way."""
+
+    async def create(self: Writer, key: str, id: str, draft: Any, *, once: bool) -> Written | None:
+        drafts = writing_module._Drafts(draft)
+        outcome = await self._send(Attempt(key, None), drafts)
+        return Written(drafts.last, outcome.version) if isinstance(outcome, Applied) else None
+
+    return [(Writer, "create", create)]
+
+
+def unknown_update_is_lost() -> list[Patch]:
+    return _unknown_is_lost(lambda base, draft: not base.deleted and not draft.deleted)
+
+
+def unknown_end_is_lost() -> list[Patch]:
+    """Of a delete, and of an insert over a tombstone."""
+    return _unknown_is_lost(lambda base, draft: base.deleted or draft.deleted)
+
+
+def _unknown_is_lost(concerns: Callable[[Envelope, Envelope], bool]) -> list[Patch]:
+    """The write is made again, upon what it may have written itself."""
+    settled = Writer.replace
+
+    async def replace(self: Writer, key: str, base: Found, draft: Any) -> Written | None:
+        if not concerns(base.envelope, draft("")):
+            return await settled(self, key, base, draft)
+        drafts = writing_module._Drafts(draft)
+        outcome = await self._send(Attempt(key, base.version), drafts)
+        return Written(drafts.last, outcome.version) if isinstance(outcome, Applied) else None
+
+    return [(Writer, "replace", replace)]
+
+
+def _persists_for_a_day() -> list[Patch]:
+    at = TTLCover._at
+
+    async def for_a_day(self: TTLCover, is_new: bool, data: dict[str, Any], held: Any) -> Any:
+        if self._wish is Wish.PERSIST and not self._guard.rules.by_field:
+            return self._guard.rules.from_now(await self._guard.now(), 86_400_000), False
+        return await at(self, is_new, data, held)
+
+    return [(TTLCover, "_at", for_a_day)]
+
+
+def _end_takes_all() -> list[Patch]:
+    def ended_altogether(reserved: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in ended(reserved).items() if name == TTL}
+
+    return [(module, "ended", ended_altogether) for module in (resource_module, expiring_module)]
+
+
+def _puts_back() -> list[Patch]:
+    call_one = TTLLeading._call_one
+
+    async def with_return(self: TTLLeading, clerk: TTLClerk, call: Call, token: int, counts: Counts) -> bool:
+        is_done = await call_one(self, clerk, call, token, counts)
+        if not is_done:
+            await self._resource.swap(call.found, deleted=False, data=call.pending.data)
+        return is_done
+
+    return [(TTLLeading, "_call_one", with_return)]
+
+
+def _marks_with_now() -> list[Patch]:
+    mark = Deed._mark
+
+    async def late(self: Deed, found: Found, judgement: Judgement) -> Written | None:
+        now_ms = self._resource._clock.read().wall_ns // 1_000_000
+        return await mark(self, found, msgspec.structs.replace(judgement, at_ms=now_ms))
+
+    return [(Deed, "_mark", late)]
+
+
+def _keeps_marked_expiry() -> list[Patch]:
+    return [(expiring_module, "ended", lambda reserved: reserved)]
+
+
+def _adds_cleanups_twice() -> list[Patch]:
+    enact = TTLMachine.enact
+
+    def twice(self: TTLMachine, work: Work) -> None:
+        enact(self, work)
+        if work.cleanup is not None:
+            self.totals.add(work.cleanup.counts)
+
+    return [(TTLMachine, "enact", twice)]
+
+
+def _tombstones_keep_expiry() -> list[Patch]:
+    return [(resource_module, "ended", lambda reserved: reserved)]
+
+
+def log_is_not_trimmed() -> list[Patch]:
+    return [(Archivist, "bound", lambda self: None)]
+
+
 TTL_VARIANTS = (
     Variant("blind-swap", "what has expired is written over whatever is there by then", "overwritten", _blind_delete),
     Variant("no-tombstone", "what has expired is deleted without a condition", "removed", _no_tombstone),
@@ -291,4 +474,49 @@ TTL_VARIANTS = (
         "calls-first", "a callback is called before it is decided that its record has expired", "callback", _calls_first
     ),
     Variant("token-of-the-attempt", "the token of a callback counts its attempts", "token", _token_of_the_attempt),
+    Variant("dry-run-expires", "a dry run does what it was to count", "dry run", _dry_run_expires),
+    Variant("writes-back", "what is to be looked at again is written back as it was read", "changed", _writes_back),
+    Variant("rounds-times", "the time that a caller is told is cut off to whole seconds", "expires_at", _rounds_times),
+    Variant(
+        "every-write-refreshes",
+        "every write has the time to live begin again",
+        "expiry",
+        _every_write_refreshes,
+    ),
+    Variant("rests-too-long", "the leader rests for longer than a tick between two sweeps", "late", _rests_too_long),
+    Variant(
+        "keeps-spent-entries", "index entries are not deleted when they are done with", "liveness", _keeps_spent_entries
+    ),
+    Variant("calls-once", "a callback that failed is not called again", "liveness", _calls_once),
+    Variant("unknown-is-written", "a write of a record without an answer counts as done", "lost", unknown_is_written),
+    Variant(
+        "unknown-insert-is-refused",
+        "an insert without an answer counts as refused if a record is there",
+        "told",
+        unknown_insert_is_refused,
+    ),
+    Variant(
+        "unknown-update-is-lost",
+        "an update without an answer counts as lost to another, and is made again",
+        "twice",
+        unknown_update_is_lost,
+    ),
+    Variant("persists-for-a-day", "a record that shall persist is given a long time", "persist", _persists_for_a_day),
+    Variant(
+        "end-takes-all",
+        "a record that ends takes along what others keep with its id",
+        "reserved",
+        _end_takes_all,
+    ),
+    Variant("puts-back", "a record whose callback failed is put back", "resurrected", _puts_back),
+    Variant(
+        "marks-with-now",
+        "a soft-deleted record says when it was swept",
+        "strategy",
+        _marks_with_now,
+    ),
+    Variant("marked-keeps-expiry", "a record that has expired keeps its expiry", "strategy", _keeps_marked_expiry),
+    Variant("adds-cleanups-twice", "totals count a cleanup, and its entries again", "totals", _adds_cleanups_twice),
+    Variant("tombstone-keeps-expiry", "a deleted record keeps its expiry", "user", _tombstones_keep_expiry),
+    Variant("ttl-log-grows", "the log is never trimmed", "bounds", log_is_not_trimmed),
 )

@@ -73,8 +73,10 @@ class Checkers(Judge):
         """Why terms ended."""
         self.most_requests = 0
         self._seen: dict[str, tuple[Holding, str | None]] = {}
-        self._known_leads: set[str] = set()
-        self._ended_leads: set[str] = set()
+        self._known_leads: set[tuple[str, str]] = set()
+        """By grant and process start: a grant that another process leads under is another leadership ..."""
+        self._ended_leads: set[tuple[str, str]] = set()
+        """... and these are over."""
         self._highest_led = 0
         self._highest_written = 0
         self._issued: dict[str, tuple[str, str | None]] = {}  # grant id -> (host, process start) that first wrote it
@@ -116,11 +118,13 @@ class Checkers(Judge):
         if seen is not None and seen[0] is holding and seen[1] is ended:
             return
         self._seen[host.name] = (holding, ended)
-        if lead.grant_id not in self._known_leads:
-            self._known_leads.add(lead.grant_id)
-            self._began(worker, lead)
-        if ended is not None and lead.grant_id not in self._ended_leads:
-            self._ended_leads.add(lead.grant_id)
+        uid = _uid(worker)
+        leadership = (lead.grant_id, uid)
+        if leadership not in self._known_leads:
+            self._known_leads.add(leadership)
+            self._began(worker, lead, uid)
+        if ended is not None and leadership not in self._ended_leads:
+            self._ended_leads.add(leadership)
             self._ended(worker, lead, ended)
         self.check_one_leader()
 
@@ -135,15 +139,13 @@ class Checkers(Judge):
 
     # Epochs, and own grants
 
-    def _began(self, worker: SimulatedWorker, lead: Lead) -> None:
+    def _began(self, worker: SimulatedWorker, lead: Lead, uid: str) -> None:
         self.terms.append((self._world.now, worker.name, lead.epoch))
         if lead.epoch <= self._highest_led:
             self.report("epochs", f"{worker.name} began to lead epoch {lead.epoch} after epoch {self._highest_led}")
         self._highest_led = max(self._highest_led, lead.epoch)
         issuer = self._issued.get(lead.grant_id)
-        if worker.service is None or worker.service._engine is None:
-            return
-        if issuer != (worker.name, worker.service._engine._who.uid):
+        if issuer != (worker.name, uid):
             self.report("own-grant", f"{worker.name} leads under a grant that was issued by {issuer}")
 
     def _ended(self, worker: SimulatedWorker, lead: Lead, reason: str) -> None:
@@ -214,3 +216,10 @@ class Checkers(Judge):
         self.most_requests = max(self.most_requests, count)
         if count == self._limit + 1:
             self.report("storm", f"{host} sent over {self._limit} requests within {self._beat:g} s")
+
+
+def _uid(worker: SimulatedWorker) -> str:
+    """Of a process that leads, or did: this start of it."""
+    assert worker.service is not None
+    assert worker.service._engine is not None
+    return worker.service._engine._who.uid

@@ -42,6 +42,8 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
     """What the coordinator's config has in place of the kind's own."""
     extreme_rates: bool = False
     """Each clock runs as fast or as slowly as the protocol allows, and none at a rate between."""
+    strikes: dict[str, float] = {}
+    """By what is written, in place of the kind's own: of such writes so many are their process's last for a while."""
     struck_when_leaving: float = 0.1
     """The share of leaders that are killed or frozen while they give their lease back."""
 
@@ -82,6 +84,26 @@ STANDSTILL = Mix(
     extreme_rates=True,
 )
 """Processes stand still, clocks run at their extremes, and leaders are overtaken; every request does what it should."""
+
+STALLED = Mix(
+    name="stalled",
+    faults=("step-down", "cut", "slow", "network"),
+    seconds_between_faults=20.0,
+    strikes={"entry": 0.06},
+)
+"""Processes stand still between two writes that belong together, for longer than anything is kept for them."""
+
+DRIFTING = Mix(
+    name="drifting",
+    faults=("wall", "slew", "step-down", "network"),
+    seconds_between_faults=6.0,
+    settings={"membership": False},
+    extreme_rates=True,
+)
+"""Clocks are set, and run as fast or as slowly as they may; no heartbeat tells the store's time meanwhile."""
+
+SLOW = Mix(name="slow", faults=("slow", "step-down"), seconds_between_faults=4.0)
+"""Every request takes long, so that others write between a look at a record and what is done by it."""
 
 
 def mix_named(mixes: tuple[Mix, ...], name: str) -> Mix:

@@ -26,7 +26,7 @@ class Held:
 
     `token` is higher than that of every holder before: give it to whatever you write to, and have that refuse a lower
     one. `is_held()` is a local comparison with this host's clock: no request, no loop that must have run. It may be
-    called from any thread.
+    called from any thread, and from a signal handler.
     """
 
     def __init__(self, *, name: str, owner: str, token: int, holding: Holding, clock: Clock) -> None:
@@ -35,7 +35,8 @@ class Held:
         self.token = token
         self._clock = clock
         self._holding = holding
-        self._lock = threading.Lock()
+        # A signal handler may ask whether the lock is held while the code that it interrupted is inside.
+        self._lock = threading.RLock()
         self._ended: str | None = None
         self._pid = os.getpid()
         self._tenant: Tenant | None = None

@@ -185,9 +185,9 @@ class QueueClerk:
             header: Header = item.content
             for command in header.commands:
                 self._command(command, work, stamp)
-        purge = max((number for number, item in enumerate(items) if _purges(item)), default=0)
+        purges = [(number, item) for number, item in enumerate(items) if _purges(item)]
         for number, item in enumerate(items):
-            if number < purge and _is_before(item, items[purge]):
+            if any(number < place and _is_before(item, purge) for place, purge in purges):
                 self._fold_purged(item, work)
             else:
                 self._fold(item, work, stamp)
