@@ -27,6 +27,10 @@ JUDGES = {
     "schedule": ("simulate/schedule_*.py",),
     "ttl": ("simulate/ttl_*.py",),
     "counters": ("simulate/counters_*.py",),
+    "lock": ("simulate/lock_*.py",),
+    "children": ("simulate/children_*.py",),
+    "records": ("simulate/records_*.py",),
+    "polling": ("simulate/polling_*.py",),
 }
 """By kind of fleet, and `stage` for what all fleets with a ledger have: the modules that report."""
 Plant = Callable[[], Judge | SeedResult]

@@ -148,7 +148,7 @@ class Spoilt(QueueStage):
         pass
 
 
-@plants("stage", "defect")
+@plants("election", "defect")
 def a_task_raises_what_nobody_foresaw() -> SeedResult:
     return run_stage(1, Plan(minutes=SHORT), Failing)
 

@@ -12,29 +12,14 @@ import msgspec
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.database import Database
 from tenure.errors import StoreError
-from tenure.plugins.poll import JobState, PollOrchestrator, PollSchedule, PollWorker, Run, Verdict
-from tenure.plugins.poll.book import folder_of
-from tenure.plugins.poll.job import Job, decode_job, parse_job_id
-from tenure.plugins.poll.summary import Summary, decode_summary
+from tenure.plugins.poll import PollOrchestrator, PollSchedule, PollWorker, Run, Verdict
+from tenure.plugins.poll.job import Job, decode_job
+from tenure.plugins.poll.summary import Summary
 from tenure.plugins.supervisor.child import Context, token_of
+from tenure.simulate.polling_judge import FOLDER, PollingJudge
 from tenure.testing import SimulatedStore
-from tenure.testing.bucket import Write
+from tenure.testing.checkers import Judge
 from tests.simulated.fleet import QUICK, Fleet, Node
-
-FOLDER = folder_of("default")
-LEGAL = {
-    (None, "pending"),
-    ("pending", "pending"),  # adopted
-    ("pending", "dispatching"),
-    ("pending", "failed"),
-    ("dispatching", "dispatching"),
-    ("dispatching", "running"),
-    ("dispatching", "failed"),
-    ("running", "running"),  # adopted
-    ("running", "completed"),
-    ("running", "failed"),
-    ("damaged", "failed"),
-}
 
 
 class NodeDatabase:
@@ -62,7 +47,8 @@ class SleepyCheck:
         return {"kind": self.kind}
 
     async def run(self, run: Run) -> Verdict:
-        self.polling.began(self.node, run)
+        polling, name = self.polling, self.node.name
+        polling.truth.began(name, polling.workers[name].uid, run)
         if self.kind == "raises":
             raise RuntimeError("cannot be done")
         if self.kind == "raises what cannot be told":
@@ -72,7 +58,7 @@ class SleepyCheck:
 
 
 class Polling:
-    """A fleet whose nodes all execute, and whose leader orchestrates. `violations` must stay empty."""
+    """A fleet whose nodes all execute, and whose leader orchestrates."""
 
     def __init__(
         self,
@@ -87,19 +73,13 @@ class Polling:
         self.schedules = schedules if schedules is not None else {"web": {}}
         self.orchestrator_settings = orchestrator or {}
         self.worker_settings = worker or {}
-        self.violations: list[str] = []
         self.workers: dict[str, PollWorker] = {}
         self.orchestrators: dict[str, PollOrchestrator] = {}
         self.events: list[Any] = []
-        self.runs: list[tuple[float, str, Run]] = []
-        self.states: dict[str, list[str]] = {}
-        """What each job went through."""
-        self.deleted: set[str] = set()
-        self.ghosts: set[str] = set()
-        """Created again, by a late copy, after they had ended and gone."""
-        self.running_as: set[tuple[str, str, int]] = set()
         self._ids = itertools.count(1)
-        self.fleet.bucket.watchers.append(self._written)
+        self._judge = Judge(self.fleet.world)
+        self.truth = PollingJudge(self.fleet.world, self.fleet.bucket, self._judge)
+        self.runs, self.states = self.truth.runs, self.truth.states
 
     def __enter__(self) -> Polling:
         self.fleet.__enter__()
@@ -173,57 +153,12 @@ class Polling:
 
     # The truth
 
-    def began(self, node: Node, run: Run) -> None:
-        uid = self.workers[node.name].uid
-        if any(before.job_id == run.job_id for _, _, before in self.runs):
-            self.violations.append(f"the check of {run.job_id} was begun twice")
-        if (run.job_id, uid, run.token) not in self.running_as:
-            self.violations.append(f"{node.name} runs {run.job_id}, and never made it running")
-        tokens = [before.token for _, _, before in self.runs if before.schedule == run.schedule]
-        # A worker that stood still since may begin one that was given up on: that is what the token is for.
-        if tokens and run.token <= max(tokens) and self.states[run.job_id][-1] == "running":
-            self.violations.append(f"the token of {run.job_id} is {run.token}, after {max(tokens)}")
-        self.runs.append((self.fleet.world.now, node.name, run))
-
-    def _written(self, write: Write) -> None:
-        if not write.key.startswith(FOLDER + "jobs/"):
-            return
-        job_id = write.key.removeprefix(FOLDER + "jobs/").removesuffix(".json")
-        before = decode_job(job_id, write.old) if write.old is not None else None
-        after = decode_job(job_id, write.new) if write.new is not None else None
-        was = before.state.value if isinstance(before, Job) else None if before is None else "damaged"
-        if after is None:
-            if job_id not in self.ghosts and isinstance(before, Job) and not before.state.final:
-                self.violations.append(f"{job_id} was deleted while {was}")
-            self.deleted.add(job_id)
-            return
-        if not isinstance(after, Job):
-            if write.host == "outside":
-                return
-            self.violations.append(f"{job_id} was written as {after}")
-            return
-        if before is None and job_id in self.deleted:
-            self.ghosts.add(job_id)
-            return
-        if write.host == "outside":
-            return
-        if job_id in self.ghosts:
-            self.violations.append(f"{job_id} ended and went, and goes on as {after.state.value}")
-        if (was, after.state.value) not in LEGAL:
-            self.violations.append(f"{job_id} went from {was} to {after.state.value}, by {write.host}")
-        if isinstance(before, Job) and after.epoch < before.epoch:
-            self.violations.append(f"{job_id} went back from epoch {before.epoch} to {after.epoch}")
-        if after.state is JobState.RUNNING and was == "dispatching":
-            assert after.uid is not None
-            self.running_as.add((job_id, after.uid, after.token))
-        self.states.setdefault(job_id, []).append(after.state.value)
+    @property
+    def violations(self) -> list[str]:
+        return [f"{violation.check}: {violation.what}" for violation in self._judge.violations]
 
     def finals(self) -> Counter[str]:
-        """How each ended job ended."""
-        return Counter(states[-1] for states in self.states.values() if states[-1] in ("completed", "failed"))
-
-    def open_jobs(self) -> list[str]:
-        return [job for job, states in self.states.items() if states[-1] not in ("completed", "failed")]
+        return self.truth.finals()
 
     def job(self, job_id: str) -> Job:
         body = self.fleet.bucket.body(f"{FOLDER}jobs/{job_id}.json")
@@ -237,24 +172,9 @@ class Polling:
         self.fleet.bucket.corrupt(f"{FOLDER}jobs/{job.id}.json", msgspec.json.encode(job))
 
     def summary(self, schedule: str = "web") -> Summary | None:
-        body = self.fleet.bucket.body(f"{FOLDER}results/schedule={schedule}.json")
-        if body is None:
-            return None
-        summary = decode_summary(schedule, body)
-        assert isinstance(summary, Summary), summary
-        return summary
+        return self.truth.summary(schedule)
 
     def check_end(self) -> None:
         """After calm: all but the newest job of each schedule have ended, and each was counted once."""
+        self.truth.check_end(self.schedules)
         assert not self.violations, "; ".join(self.violations[:5])
-        for schedule in self.schedules:
-            numbers = sorted(
-                parsed[1] for job in self.states if (parsed := parse_job_id(job)) is not None and parsed[0] == schedule
-            )
-            assert numbers == list(range(1, len(numbers) + 1)), "numbers have no gap"
-            left = [job for job in self.open_jobs() if job.rpartition("-")[0] == schedule]
-            assert left in ([], [f"{schedule}-{numbers[-1]:010d}"]), f"left open: {left}"
-            summary = self.summary(schedule)
-            if summary is not None:
-                assert summary.total == summary.folded, f"{summary.total} jobs are counted up to {summary.folded}"
-                assert 0 <= numbers[-1] - summary.folded <= 1, f"counted up to {summary.folded} of {numbers[-1]}"

@@ -8,12 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure.election.records import encode
 from tenure.plugins.poll import Failure, InPartition, JobState, On
-from tenure.plugins.poll.book import Held, PollBook
-from tenure.plugins.poll.job import Refusal, advance
-from tenure.plugins.poll.worker import PollWorker
-from tenure.store import Applied, Version
 from tests.simulated.fleet import QUICK, Node
 from tests.simulated.poll_fleet import FOLDER, Polling
 
@@ -342,55 +337,6 @@ def rough(seed: int, minutes: float = 4.0) -> Any:
         polling.check_end()
         assert len(polling.states) > 60
         return network.hits
-
-
-class TestBrokenVariants:
-    """A checker that never fails proves nothing."""
-
-    def test_a_final_state_that_is_overwritten_blindly_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def blind(self: PollBook, held: Held, event: Any) -> Held | Refusal:
-            after = advance(held.job, event)
-            if isinstance(after, Refusal):
-                return after
-            after = msgspec.structs.replace(after, write_id=self._draw_id())
-            version = await self._store.put(f"jobs/{after.id}.json", encode(after))
-            return Held(after, version)
-
-        monkeypatch.setattr(PollBook, "change", blind)
-        assert any(is_caught(seed, "completed to") or is_caught(seed, "failed to") for seed in range(4))
-
-    def test_a_worker_that_ignores_a_rejected_start_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = PollWorker._start_on
-
-        async def stubborn(self: PollWorker, held: Held) -> Held | None:
-            started = await honest(self, held)
-            return started if started is not None else held
-
-        monkeypatch.setattr(PollWorker, "_start_on", stubborn)
-        polling = frozen_before_its_start()
-        assert any("never made it running" in violation for violation in polling.violations)
-
-    def test_a_leader_that_counts_without_a_condition_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A summary whose writing was not confirmed is read again; a leader that just goes on counts twice or not."""
-
-        async def blind(self: PollBook, summary: Any, expected: Version | None) -> Version:
-            key, body = f"results/schedule={summary.schedule}.json", encode(summary)
-            if expected is None:
-                outcome = await self._store.create(key, body)
-            else:
-                outcome = await self._store.replace(key, body, expected)
-            return outcome.version if isinstance(outcome, Applied) else Version("?")
-
-        monkeypatch.setattr(PollBook, "write_summary", blind)
-        assert any(is_caught(seed, "") for seed in range(4))
-
-
-def is_caught(seed: int, violation: str) -> bool:
-    try:
-        rough(seed)
-    except AssertionError as error:
-        return violation in str(error)
-    return False
 
 
 # Epochs

@@ -122,6 +122,24 @@ def test_tokens_rise_with_every_start_anywhere() -> None:
         assert tokens == sorted(set(tokens))
 
 
+@pytest.mark.req("EF-9")
+def test_tokens_rise_also_when_another_candidate_takes_over_within_a_term() -> None:
+    with Candidates() as fleet:
+        node = fleet.stand("a", [fleet.book.child("c")])
+        node.done(node.service.start())  # it goes on leading without a candidate
+        fleet.lead()
+        fleet.run(5)
+        node.done(fleet.candidates["a"].stop())
+        assert node.leads
+        other = CoordinatorCandidate([fleet.book.child("c")], config=node.service.config, environ={})
+        other.attach(Home(node), "test")  # type: ignore[arg-type]
+        node.run(other.start())
+        fleet.run(5)
+        first, second = fleet.book.tokens["c"]
+        assert second > first
+        node.done(other.stop())
+
+
 @pytest.mark.req("SV-2")
 def test_one_child_that_fails_is_started_again_and_the_others_are_left_alone() -> None:
     with Candidates() as fleet:

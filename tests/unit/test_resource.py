@@ -611,7 +611,7 @@ def patches(store: ScriptedStore, count: int) -> Act:
 
 
 class TestUncertainty:
-    """Answers that are lost. What random walks find is in tests/simulated/test_resource_invariants.py."""
+    """Answers that are lost. What random walks find is in tests/simulated/test_fleets.py."""
 
     @pytest.mark.req("DB-2")
     async def test_a_create_that_cannot_be_seen_is_not_sent_twice_where_tombstones_are_removed(self) -> None:

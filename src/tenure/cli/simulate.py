@@ -17,9 +17,9 @@ from tenure.simulate.campaign import CatchRate, Report, catch_rates, run_campaig
 from tenure.simulate.fleets import FLEETS
 from tenure.simulate.seed import Plan
 from tenure.testing.broken import all_variants, variants_of
-from tenure.testing.trouble import KINDS
 
 _MAX_SHOWN = 60
+ALL_FAULTS = dict.fromkeys(fault for fleet in FLEETS.values() for fault in fleet.faults)
 LEAST_SHARE = 0.05
 """A broken variant that is caught more rarely would be missed by the few seeds that a change is tried on."""
 EPILOG = "\b\nBroken variants, each of which leaves one rule out and must be caught:\n" + "\n".join(
@@ -43,10 +43,10 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
         return ()
     kinds = tuple(part.strip() for part in value.split(",") if part.strip())
     for kind in kinds:
-        if kind not in KINDS:
-            raise click.BadParameter(f"{kind[:_MAX_SHOWN]!r} is none of: all, {', '.join(KINDS)}")
+        if kind not in ALL_FAULTS:
+            raise click.BadParameter(f"{kind[:_MAX_SHOWN]!r} is none of: all, {', '.join(ALL_FAULTS)}")
     if not kinds:
-        raise click.BadParameter(f"give all, or some of: {', '.join(KINDS)}")
+        raise click.BadParameter(f"give all, or some of: {', '.join(ALL_FAULTS)}")
     return kinds
 
 
@@ -62,6 +62,10 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--schedule", is_flag=True, help="Run a schedule on the fleet, and judge that as well.")
 @click.option("--ttl", is_flag=True, help="Have records expire on the fleet, and judge that as well.")
 @click.option("--counters", is_flag=True, help="Count on the fleet, and judge that as well.")
+@click.option("--lock", is_flag=True, help="Contend for a lock, without a leader, and judge that.")
+@click.option("--children", is_flag=True, help="Supervise children on the fleet, and judge that as well.")
+@click.option("--records", is_flag=True, help="Write the same few records, without a leader, and judge that.")
+@click.option("--polling", is_flag=True, help="Poll by checks on the fleet, and judge that as well.")
 @click.option("--processes", type=Whole(1, 1024), help="Cores to use.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(
@@ -76,6 +80,10 @@ def simulate(
     schedule: bool,
     ttl: bool,
     counters: bool,
+    lock: bool,
+    children: bool,
+    records: bool,
+    polling: bool,
     processes: int | None,
     as_json: bool,
 ) -> int:
@@ -87,17 +95,32 @@ def simulate(
     process writes records that expire, and refreshes them at the last instant: none goes early, none stays. With
     --schedule every process declares jobs, runs and changes them: each occurrence is decided once, and none early. With
     --counters every process adds, subtracts and sets while others change, delete and insert the same records: each
-    amount is counted once.
+    amount is counted once. With --lock processes that elect no leader contend for a lock: never two holders, and what
+    runs under a lock has ended before another gets it. With --children the leader runs supervised children: each on one
+    node at most, and ended before the lease can pass on. With --records processes write the same few records: no
+    update is lost, and each caller is told what happened. With --polling the leader hands out checks: each is begun
+    once at most, and counted once.
 
     Exit code 1 on a violation, or if a long run left a kind of fault out. A broken variant ends when its own check
     reports, and exits with 1 as well: that is what it is for. With --rates every broken variant of the kind runs on all
     seeds, and exit code 1 says that one was caught in under 5 % of them.
     """
-    given = {"queue": queue, "schedule": schedule, "ttl": ttl, "counters": counters}
+    given = {
+        "queue": queue,
+        "schedule": schedule,
+        "ttl": ttl,
+        "counters": counters,
+        "lock": lock,
+        "children": children,
+        "records": records,
+        "polling": polling,
+    }
     what = one_of(*(name for name, is_given in given.items() if is_given)) or "election"
     owner = next((kind for kind in FLEETS if broken in variants_of(kind)), "election")
     if broken is not None and broken not in variants_of(what) and owner != "election":
         raise click.UsageError(f"{broken!r} is a broken {owner}: give --{owner} as well")
+    if others := [fault for fault in faults if fault not in FLEETS[what].faults]:
+        raise click.UsageError(f"no {what} has the fault {others[0]!r}: it has {', '.join(FLEETS[what].faults)}")
     until = None if broken is None else all_variants()[broken].check
     plan = Plan(workers=workers, minutes=minutes, faults=faults, broken=broken, what=what, until=until)
     if rates:
@@ -158,9 +181,10 @@ def _bar(counted: str = "violated") -> Progress:
 
 def _tell(report: Report) -> None:
     hours = report.simulated_seconds / 3600
+    began = FLEETS[report.what].began
     click.echo(
         f"{report.seeds:,} seeds of {report.workers} workers, {hours:,.1f} simulated hours in "
-        f"{report.wall_seconds:,.0f} s: {report.terms:,} terms began, at least {report.fewest_faults} faults a seed."
+        f"{report.wall_seconds:,.0f} s: {report.terms:,} {began}, at least {report.fewest_faults} faults a seed."
     )
     titles = {"fault": "Trouble made", "network": "Seen by requests", "end": "Terms ended by"}
     titles |= {name: fleet.title for name, fleet in FLEETS.items() if fleet.title}
@@ -175,9 +199,10 @@ def _tell(report: Report) -> None:
         click.echo(f"NOT COVERED: {item}")
     first = report.first_violation
     if first is None:
-        click.echo("No violation: never two leaders, epochs rise, every grant its own, nobody left without a leader.")
-        if FLEETS[report.what].promise:
-            click.echo(FLEETS[report.what].promise)
+        fleet = FLEETS[report.what]
+        election = ("never two leaders, epochs rise, every grant its own, nobody left without a leader.",)
+        promises = [each for each in (*(election if fleet.is_elected else ()), fleet.promise) if each]
+        click.echo("No violation: " + "\n".join(promises))
         return
     click.echo(f"VIOLATED in {report.violations} seeds; first in seed {first.seed}, after {first.at:.3f} s:")
     click.echo(f"  {first.check}: {first.what}")

@@ -6,8 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from tenure.simulate.children_fleet import run_children_seed
 from tenure.simulate.counters_fleet import run_counters_seed
+from tenure.simulate.lock_fleet import LockTrouble, run_lock_seed
+from tenure.simulate.polling_fleet import run_polling_seed
 from tenure.simulate.queue_fleet import run_queue_seed
+from tenure.simulate.records_fleet import RecordsTrouble, run_records_seed
 from tenure.simulate.schedule_fleet import run_schedule_seed
 from tenure.simulate.seed import Plan, SeedResult, run_seed
 from tenure.simulate.ttl_fleet import run_ttl_seed
@@ -25,7 +29,9 @@ _ALWAYS = (
         )
     ),
 )
+_OF_NETWORK = tuple(item for item in _ALWAYS if item.startswith("network:"))
 _OF_LEDGERS = tuple(f"fault:{kind}" for kind in ("late-entries", "long-freeze", "leave", "overtaken"))
+_OF_STAGES = tuple(fault for fault in _OF_LEDGERS if fault != "fault:overtaken")
 _LEDGER_POINTS = (
     *("look", "_fetch", "append", "all_of", "catch_up", "write", "read_snapshot", "trim", "_delete"),
     *("_send", "log_end"),
@@ -44,6 +50,12 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Of the coverage that is its own."""
     promise: str = ""
     """What is said if nothing was violated, besides what is said of the election."""
+    faults: tuple[str, ...] = tuple(KINDS)
+    """The kinds of trouble that it can have."""
+    began: str = "terms began"
+    """What is counted as terms."""
+    is_elected: bool = True
+    """Does the fleet have a leader?"""
 
 
 FLEETS = {
@@ -168,5 +180,73 @@ FLEETS = {
         ),
         title="Of counters",
         promise="No amount lost, none counted twice, none out of its writer's order; watermarks rise with totals.",
+    ),
+    "lock": Fleet(
+        run=run_lock_seed,
+        enough=100,
+        expected=(
+            *(f"fault:{kind}" for kind in LockTrouble.kinds),
+            *_OF_NETWORK,
+            *(
+                f"lock:{what}"
+                for what in ("granted", "released", "lost", "timeout", "still ours", "not ours", "tried", "store")
+            ),
+        ),
+        crash_points=("look", "take", "renew", "_settle", "release"),
+        title="Of the lock",
+        promise="never two holders, tokens rise, nothing runs under a lock that was lost, everybody gets it.",
+        faults=tuple(LockTrouble.kinds),
+        began="times the lock was granted",
+        is_elected=False,
+    ),
+    "children": Fleet(
+        run=run_children_seed,
+        enough=200,
+        expected=(
+            *_ALWAYS,
+            *_OF_STAGES,
+            *(
+                f"children:{what}"
+                for what in (
+                    *("started", "started again", "told to end", "ended", "winding up after a pause"),
+                    "candidates stopped",
+                )
+            ),
+        ),
+        crash_points=("_check_elections", "__await__", "wait", "stop"),
+        title="Of supervised children",
+        promise="Each child on one node at most, started and ended in order, and in the end on the leader.",
+    ),
+    "records": Fleet(
+        run=run_records_seed,
+        enough=100,
+        expected=(
+            *(f"fault:{kind}" for kind in RecordsTrouble.kinds),
+            *_OF_NETWORK,
+            *(
+                f"records:{verb} {told}"
+                for verb in ("insert", "update", "rewrite", "delete", "delete-version")
+                for told in ("done", "no", "unknown")
+            ),
+            "records:tombstones removed",
+        ),
+        crash_points=("_send", "_insist", "_read", "_remove", "_look_again"),
+        title="Of records",
+        promise="no write lost, none made twice, none over what its caller had not seen; versions never repeat.",
+        faults=tuple(RecordsTrouble.kinds),
+        began="calls were made",
+        is_elected=False,
+    ),
+    "polling": Fleet(
+        run=run_polling_seed,
+        enough=200,
+        expected=(
+            *_ALWAYS,
+            *_OF_STAGES,
+            *(f"polling:{what}" for what in ("jobs", "begun", "completed", "failed", "deleted")),
+        ),
+        crash_points=("_run", "_consider", "change", "notes", "_register", "_turn_of"),
+        title="Of polling",
+        promise="Each job ends in one state and is counted once; its check is begun once at most.",
     ),
 }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import logging
 from collections import Counter
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -13,9 +17,10 @@ from tenure.coordinator.lead import Lead
 from tenure.entropy import Random
 from tenure.errors import CoordinationError, StoreError
 from tenure.testing.broken import broken
-from tenure.testing.checkers import FENCED_PREFIX, Checkers, Violation
+from tenure.testing.checkers import FENCED_PREFIX, Checkers, Judge, Violation
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
 from tenure.testing.mixes import EDGE, EVERYTHING, LEAVING, Mix, mix_named
+from tenure.testing.network import Network
 from tenure.testing.trouble import Trouble
 from tenure.testing.world import World
 
@@ -59,11 +64,60 @@ class SeedResult(msgspec.Struct, frozen=True):
         return any(violation.check == check for violation in self.violations)
 
 
-def run_seed(seed: int, plan: Plan) -> SeedResult:
+class Played(msgspec.Struct, frozen=True):
+    """A run whose time is over, before its processes are ended."""
+
+    judge: Judge
+    network: Network
+    hit: Counter[str]
+    """The faults that were made, by name."""
+    terms: Callable[[], int]
+    seen: Callable[[Counter[str]], None] = lambda found: None
+    """Adds what the kind of fleet counts itself."""
+    foreseen: tuple[type[BaseException], ...] = ()
+    """What may end a task."""
+
+
+def play(seed: int, plan: Plan, mixes: tuple[Mix, ...], run: Callable[[World, Mix], Played]) -> SeedResult:
+    """One seed of a kind of fleet: `run` plays it, and this ends it and puts the verdict together."""
     started = SYSTEM_CLOCK.read()
-    with broken(plan.broken), World(seed) as world:
+    with broken(plan.broken), unheard(), World(seed) as world:
+        mix = plan.mix_of(seed, mixes)
+        played = run(world, mix)
+        simulated = world.now
+        world.close()
+        for host, error in world.errors:
+            if not isinstance(error, played.foreseen):
+                played.judge.report("defect", f"a task of {host} raised {error!r}")
+        return SeedResult(
+            seed=seed,
+            violations=played.judge.violations,
+            simulated_seconds=simulated,
+            wall_seconds=SYSTEM_CLOCK.read().leader_elapsed(started),
+            faults=sum(played.hit.values()),
+            terms=played.terms(),
+            coverage=_coverage(world, played),
+            mix=mix.name,
+        )
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Trouble that is made on purpose is not warned of, and garbage is collected seldom: looking for it takes long."""
+    logger, thresholds = logging.getLogger("tenure"), gc.get_threshold()
+    level = logger.level
+    try:
+        logger.setLevel(logging.CRITICAL)
+        gc.set_threshold(50_000, 50, 100)
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        logger.setLevel(level)
+
+
+def run_seed(seed: int, plan: Plan) -> SeedResult:
+    def run(world: World, mix: Mix) -> Played:
         random = Random(f"{seed}/scenario")
-        mix = plan.mix_of(seed, ELECTION_MIXES)
         config = _config(random).replace(**mix.settings)
         cluster = SimulatedCluster(
             world,
@@ -87,21 +141,27 @@ def run_seed(seed: int, plan: Plan) -> SeedResult:
             world.run_until(ends_at + _LATE_SECONDS + bound)
             checkers.check_liveness(bound)
         checkers.check_defects()
-        simulated = world.now
-        world.close()
-        for host, error in world.errors:
-            checkers.report("defect", f"a task of {host} raised {error!r}")
-        coverage = _coverage(cluster, world, trouble, checkers)
-    return SeedResult(
-        seed=seed,
-        violations=checkers.violations,
-        simulated_seconds=simulated,
-        wall_seconds=SYSTEM_CLOCK.read().leader_elapsed(started),
-        faults=sum(trouble.hit.values()),
-        terms=len(checkers.terms),
-        coverage=coverage,
-        mix=mix.name,
-    )
+        return played_on(cluster, checkers, trouble.hit)
+
+    return play(seed, plan, ELECTION_MIXES, run)
+
+
+def played_on(
+    cluster: SimulatedCluster,
+    checkers: Checkers,
+    hit: Counter[str],
+    seen: Callable[[Counter[str]], None] = lambda found: None,
+    foreseen: tuple[type[BaseException], ...] = (),
+) -> Played:
+    """Of a fleet that elects a leader."""
+
+    def seen_of_terms(found: Counter[str]) -> None:
+        for reason, count in checkers.ends.items():
+            found[f"end:{reason}"] += count
+        seen(found)
+        found["terms"] += len(checkers.terms)
+
+    return Played(checkers, cluster.network, hit, lambda: len(checkers.terms), seen_of_terms, foreseen)
 
 
 def liveness_bound(config: CoordinatorConfig) -> float:
@@ -166,16 +226,14 @@ async def _write_fenced(worker: SimulatedWorker) -> None:
     worker.service.subscribe(_Writer(worker))
 
 
-def _coverage(cluster: SimulatedCluster, world: World, trouble: Trouble, checkers: Checkers) -> dict[str, int]:
+def _coverage(world: World, played: Played) -> dict[str, int]:
     found: Counter[str] = Counter()
-    for kind, count in trouble.hit.items():
+    for kind, count in played.hit.items():
         found[f"fault:{kind}"] += count
-    for name, count in cluster.network.hits.items():
+    for name, count in played.network.hits.items():
         found[f"network:{name}"] += count
     for (strike, where), count in world.strikes.items():
         for place in where.split(" | "):
             found[f"{strike}:{place}"] += count
-    for reason, count in checkers.ends.items():
-        found[f"end:{reason}"] += count
-    found["terms"] += len(checkers.terms)
+    played.seen(found)
     return dict(sorted(found.items()))

@@ -5,21 +5,16 @@ A `Stage` is one kind of fleet. `run_stage` plays one seed of it: the same seed 
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
 
-from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
 from tenure.coordinator.layout import STATE
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.entropy import Random
 from tenure.errors import LeadershipLost, StoreError
-from tenure.simulate.seed import Plan, SeedResult, liveness_bound
-from tenure.testing.broken import broken
+from tenure.simulate.seed import Plan, Played, SeedResult, liveness_bound, play, played_on
 from tenure.testing.bucket import SimulatedStore, Write
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
@@ -117,10 +112,8 @@ class Stage:
 
 
 def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
-    started = SYSTEM_CLOCK.read()
-    with broken(plan.broken), _unheard(), World(seed) as world:
+    def run(world: World, mix: Mix) -> Played:
         random = Random(f"{seed}/{kind.name}")
-        mix = plan.mix_of(seed, kind.mixes)
         config = _config(random.random()).replace(**mix.settings)
         stage: Stage | None = None
 
@@ -154,24 +147,9 @@ def run_stage(seed: int, plan: Plan, kind: type[Stage]) -> SeedResult:
             for reason in stage.halts:
                 checkers.report("halted", reason)
         checkers.check_defects()
-        simulated = world.now
-        world.close()
-        for host, error in world.errors:
-            if isinstance(error, kind.foreseen):
-                continue
-            checkers.report("defect", f"a task of {host} raised {error!r}")
-        hit = trouble.hit + more.hit
-        coverage = _coverage(stage, world, hit)
-    return SeedResult(
-        seed=seed,
-        violations=checkers.violations,
-        simulated_seconds=simulated,
-        wall_seconds=SYSTEM_CLOCK.read().leader_elapsed(started),
-        faults=sum(hit.values()),
-        terms=len(checkers.terms),
-        coverage=coverage,
-        mix=mix.name,
-    )
+        return played_on(cluster, checkers, trouble.hit + more.hit, stage.coverage, kind.foreseen)
+
+    return play(seed, plan, kind.mixes, run)
 
 
 def _config(roll: float) -> CoordinatorConfig:
@@ -181,20 +159,6 @@ def _config(roll: float) -> CoordinatorConfig:
     if roll < 0.6:
         return CoordinatorConfig.fast().replace(lease_timeout=6.0, heartbeat_interval=1.5, heartbeat_jitter=0.3)
     return CoordinatorConfig.standard()
-
-
-@contextlib.contextmanager
-def _unheard() -> Iterator[None]:
-    """Trouble that is made on purpose is not warned of, and garbage is collected seldom: looking for it takes long."""
-    logger, thresholds = logging.getLogger("tenure"), gc.get_threshold()
-    level = logger.level
-    try:
-        logger.setLevel(logging.CRITICAL)
-        gc.set_threshold(50_000, 50, 100)
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        logger.setLevel(level)
 
 
 def _come_to_rest(world: World, stage: Stage) -> None:
@@ -213,20 +177,6 @@ def _is_calm(world: World, cluster: SimulatedCluster) -> bool:
     if len(cluster.leaders()) != 1 or any(worker.host.frozen for worker in cluster.workers.values()):
         return False
     return not any(getattr(call, "__func__", None) is SimulatedStore._land for _, _, call, _ in world._queue)
-
-
-def _coverage(stage: Stage, world: World, hit: Counter[str]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for kind, count in hit.items():
-        found[f"fault:{kind}"] += count
-    for name, count in stage.cluster.network.hits.items():
-        found[f"network:{name}"] += count
-    for (strike, where), count in world.strikes.items():
-        for place in where.split(" | "):
-            found[f"{strike}:{place}"] += count
-    stage.coverage(found)
-    found["terms"] += len(stage.checkers.terms)
-    return dict(sorted(found.items()))
 
 
 class LedgerTrouble:

@@ -312,22 +312,39 @@ VARIANTS = {
 }
 
 
+KINDS_WITH_VARIANTS = ("election", "queue", "schedule", "ttl", "counters", "lock", "children", "records", "polling")
+"""Kinds of fleet."""
+
+
 def variants_of(what: str) -> dict[str, Variant]:
-    """Of the election, or of a plugin: `queue`, `schedule`, `ttl`, `counters`."""
+    """Of one of `KINDS_WITH_VARIANTS`."""
     if what == "election":
         return VARIANTS
+    from tenure.testing.broken_children import CHILDREN_VARIANTS
     from tenure.testing.broken_counters import COUNTERS_VARIANTS
+    from tenure.testing.broken_lock import LOCK_VARIANTS
+    from tenure.testing.broken_polling import POLLING_VARIANTS
     from tenure.testing.broken_queue import QUEUE_VARIANTS
+    from tenure.testing.broken_records import RECORDS_VARIANTS
     from tenure.testing.broken_schedule import SCHEDULE_VARIANTS
     from tenure.testing.broken_ttl import TTL_VARIANTS
 
-    known = {"queue": QUEUE_VARIANTS, "schedule": SCHEDULE_VARIANTS, "ttl": TTL_VARIANTS, "counters": COUNTERS_VARIANTS}
+    known = {
+        "queue": QUEUE_VARIANTS,
+        "schedule": SCHEDULE_VARIANTS,
+        "ttl": TTL_VARIANTS,
+        "counters": COUNTERS_VARIANTS,
+        "lock": LOCK_VARIANTS,
+        "children": CHILDREN_VARIANTS,
+        "records": RECORDS_VARIANTS,
+        "polling": POLLING_VARIANTS,
+    }
     return {variant.name: variant for variant in known[what]}
 
 
 def all_variants() -> dict[str, Variant]:
     found: dict[str, Variant] = {}
-    for what in ("election", "queue", "schedule", "ttl", "counters"):
+    for what in KINDS_WITH_VARIANTS:
         for name, variant in variants_of(what).items():
             # The later one would be run, and judged, in the place of the other.
             assert name not in found, f"two broken variants are called {name!r}"

@@ -16,6 +16,7 @@ _log = logging.getLogger("tenure.supervisor")
 
 _KILLED_AGAIN_AFTER = 1.0
 _SUPERVISOR_WITHIN = 0.5
+_TURNS = 5
 _STOPS = 3
 _STOPPED_AGAIN_AFTER = 0.2
 
@@ -86,7 +87,7 @@ class LeasedCoroutine:
                 # A cancellation may be its own, of an `asyncio.timeout` inside it: the supervisor's is waited for a
                 # moment longer. It may also be that the whole loop ends, and no other comes.
                 if isinstance(error, asyncio.CancelledError):
-                    loop.call_later(_SUPERVISOR_WITHIN, _wake, waiting)
+                    _wake_later(loop, waiting, _TURNS)
                 try:
                     yield from waiting.__await__()
                 except BaseException as thrown:
@@ -98,9 +99,15 @@ class LeasedCoroutine:
                     break
 
 
-def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
+def _wake_later(loop: asyncio.AbstractEventLoop, waiting: asyncio.Future[None], turns: int) -> None:
+    """In several turns: the time that a process stands still meanwhile counts as one of them. Otherwise one that is
+    paused again here would find its time over when it wakes, before its supervisor has had any."""
+    if waiting.done():
+        return
+    if turns == 0:
         waiting.set_result(None)
+    else:
+        loop.call_later(_SUPERVISOR_WITHIN / _TURNS, _wake_later, loop, waiting, turns - 1)
 
 
 class RunningTask:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 
 from tenure.clock import Clock
@@ -37,6 +38,11 @@ _LAST_WORD = 1.0
 _RESERVE = EXITS_BEFORE + 0.1
 """Seconds of the remaining lease that are not given to children: a process that must not overlap its successor ends
 just before it, and only if something still runs."""
+
+
+_Starts = dict[tuple[str, str], tuple[int, int]]
+"""By supervisor and child: the number of an assignment, and how often it was started under that."""
+_starts_of_terms: weakref.WeakKeyDictionary[Lead, _Starts] = weakref.WeakKeyDictionary()
 
 
 class Assignment:
@@ -95,7 +101,7 @@ class CoordinatorSupervisor:
                 raise ConfigError(f"two children are called {child.name!r}: give each a name of its own")
             names.add(child.name)
         self._keepers: list[Keeper] = []
-        self._starts: dict[str, tuple[int, int]] = {}
+        self._starts: _Starts = {}
         self._left_behind: dict[str, Keeper] = {}
         self.gave_up: Callable[[Child], None] = lambda child: None
         """Called when a child failed too often."""
@@ -150,7 +156,7 @@ class CoordinatorSupervisor:
         def context() -> Context:
             return Context(
                 name=child.name,
-                token=self._next_token(child, assignment.number),
+                token=self._next_token(child, assignment),
                 node=assignment.node,
                 database=assignment.database,
                 coordinator=assignment.coordinator,
@@ -171,12 +177,15 @@ class CoordinatorSupervisor:
             after=self._left_behind.pop(child.name, None),
         )
 
-    def _next_token(self, child: Child, number: int) -> int:
-        """Counted over all that ever ran here under this number: children may be stopped and started within a term."""
-        before, starts = self._starts.get(child.name, (0, 0))
-        starts = starts + 1 if before == number else 1
-        self._starts[child.name] = (number, starts)
-        return token_of(number, starts)
+    def _next_token(self, child: Child, assignment: Assignment) -> int:
+        """Counted over all that ever ran here under this right: children may be stopped and started within a term, also
+        by a supervisor that takes the place of another."""
+        starts = self._starts if assignment.lead is None else _starts_of_terms.setdefault(assignment.lead, {})
+        name = (self.name, child.name)
+        before, count = starts.get(name, (0, 0))
+        count = count + 1 if before == assignment.number else 1
+        starts[name] = (assignment.number, count)
+        return token_of(assignment.number, count)
 
     def _child_given_up(self, child: Child, assignment: Assignment) -> None:
         self.gave_up(child)
