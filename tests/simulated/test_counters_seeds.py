@@ -13,8 +13,6 @@ from tenure.simulate.counters_fleet import run_counters_seed
 from tenure.simulate.counters_kinds import CountersKind
 from tenure.simulate.seed import Plan
 
-from .rotating import run_seeds_of_today
-
 SEEDS = (2, 5, 6)
 """Small bounds and large ones, time that flies and time that does not, stores with and without conditional deletes."""
 
@@ -32,13 +30,6 @@ def test_some_seeds_with_every_fault_keep_every_promise() -> None:
         assert result.faults >= 8
         assert result.coverage["counters:add done"] > 100
         assert result.coverage["counters:put right"] > 0
-
-
-def test_a_seed_replays_exactly() -> None:
-    first, second = (run_counters_seed(77, Plan(what="counters", minutes=1)) for _ in range(2))
-    assert first.coverage == second.coverage
-    assert first.simulated_seconds == second.simulated_seconds
-    assert run_counters_seed(78, Plan(what="counters", minutes=1)).coverage != first.coverage
 
 
 def test_a_seed_leaves_no_trace() -> None:
@@ -113,11 +104,3 @@ def _call(amount: object, verb: str = "add", *, told: str = "", writer: str = "m
     elif told == "no":
         call.refusals = 1
     return call
-
-
-@pytest.mark.slow
-@pytest.mark.req("EC-1", "EC-2")
-def test_sixty_seeds_have_no_violation() -> None:
-    report = run_seeds_of_today(60, Plan(what="counters", minutes=5))
-    assert report.violations == 0, report.first_violation
-    assert report.fewest_faults >= 20

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from tenure.coordinator.config import CoordinatorConfig
@@ -13,8 +11,6 @@ from tenure.simulate.seed import Plan
 from tenure.testing import World
 from tenure.testing.checkers import Checkers
 from tenure.testing.cluster import SimulatedCluster, SimulatedWorker
-
-from .rotating import run_seeds_of_today
 
 SEEDS = (1, 2, 3)
 
@@ -27,20 +23,6 @@ def test_some_seeds_with_every_fault_keep_every_promise() -> None:
         assert result.faults >= 8
         assert result.coverage["schedule:decided"] > 50
         assert result.coverage["schedule:fired"] > 20
-
-
-def test_a_seed_replays_exactly() -> None:
-    first, second = (run_schedule_seed(77, Plan(what="schedule", minutes=1)) for _ in range(2))
-    assert first.coverage == second.coverage
-    assert first.simulated_seconds == second.simulated_seconds
-    assert run_schedule_seed(78, Plan(what="schedule", minutes=1)).coverage != first.coverage
-
-
-def test_a_seed_leaves_no_trace() -> None:
-    logger = logging.getLogger("tenure")
-    before = logger.level
-    run_schedule_seed(5, Plan(what="schedule", minutes=0.2))
-    assert logger.level == before
 
 
 def test_no_process_of_the_fleet_has_a_schedule_twice() -> None:
@@ -67,11 +49,3 @@ def test_no_process_of_the_fleet_has_a_schedule_twice() -> None:
         assert worker.service is not None
         assert worker.service is not former
         assert len(worker.service._seats) == 2  # a schedule, and a queue
-
-
-@pytest.mark.slow
-@pytest.mark.req("SC-1", "SC-2", "EF-9")
-def test_sixty_seeds_have_no_violation() -> None:
-    report = run_seeds_of_today(60, Plan(what="schedule", minutes=5))
-    assert report.violations == 0, report.first_violation
-    assert report.fewest_faults >= 20

@@ -10,8 +10,6 @@ from tenure.simulate.seed import Plan, run_seed
 from tenure.testing.broken import VARIANTS
 from tests.support.command import tenure_process
 
-from .rotating import run_seeds_of_today
-
 
 @pytest.mark.req("EL-15", "EF-1", "EF-8", "EL-20")
 def test_some_seeds_with_every_fault_have_no_violation() -> None:
@@ -20,21 +18,6 @@ def test_some_seeds_with_every_fault_have_no_violation() -> None:
         assert result.violations == []
         assert result.faults >= 10
         assert result.terms >= 2
-
-
-def test_a_seed_replays_exactly() -> None:
-    first, second = (run_seed(77, Plan(minutes=3)) for _ in range(2))
-    assert first.coverage == second.coverage
-    assert first.simulated_seconds == second.simulated_seconds
-    assert run_seed(78, Plan(minutes=3)).coverage != first.coverage
-
-
-@pytest.mark.slow
-def test_three_hundred_seeds_cover_every_fault() -> None:
-    report = run_seeds_of_today(300, Plan())
-    assert report.violations == 0, report.first_violation
-    assert report.not_covered == []
-    assert report.fewest_faults >= 20
 
 
 def test_the_command_reports_what_it_did() -> None:
