@@ -27,15 +27,24 @@ class Few(msgspec.Struct, frozen=True):
     least: int
 
 
+PROMISES = {
+    "election": pytest.mark.req("EL-15", "EF-1", "EF-8", "EL-20"),
+    "queue": pytest.mark.req("SQ-1", "SQ-2", "SQ-3", "EF-9"),
+    "schedule": pytest.mark.req("SC-1", "SC-2", "EF-9"),
+    "ttl": pytest.mark.req("TT-1", "TT-2", "EF-9"),
+    "counters": pytest.mark.req("EC-1", "EC-2"),
+    "lock": pytest.mark.req("DB-4", "EF-9"),
+    "children": pytest.mark.req("SV-2", "SV-9", "EF-9"),
+    "records": pytest.mark.req("DB-2"),
+    "polling": pytest.mark.req("SV-4"),
+}
 LEAST_FAULTS = {"election": 20, "queue": 20, "schedule": 20, "ttl": 20, "counters": 20}
 """Of each seed of today, of those kinds in which every mix makes as much trouble."""
 KINDS = [
-    pytest.param(Few("lock", 8, 2, 2, "lock:granted", 30), marks=pytest.mark.req("DB-4", "EF-9"), id="lock"),
-    pytest.param(
-        Few("children", 6, 2, 8, "children:started", 30), marks=pytest.mark.req("SV-2", "SV-9", "EF-9"), id="children"
-    ),
-    pytest.param(Few("records", 30, 1, 5, "records:insert done", 10), marks=pytest.mark.req("DB-2"), id="records"),
-    pytest.param(Few("polling", 6, 2, 8, "polling:completed", 30), marks=pytest.mark.req("SV-4"), id="polling"),
+    pytest.param(Few("lock", 8, 2, 2, "lock:granted", 30), marks=PROMISES["lock"], id="lock"),
+    pytest.param(Few("children", 6, 2, 8, "children:started", 30), marks=PROMISES["children"], id="children"),
+    pytest.param(Few("records", 30, 1, 5, "records:insert done", 10), marks=PROMISES["records"], id="records"),
+    pytest.param(Few("polling", 6, 2, 8, "polling:completed", 30), marks=PROMISES["polling"], id="polling"),
 ]
 
 
@@ -58,21 +67,8 @@ def test_a_seed_replays_exactly_and_leaves_no_trace(what: str) -> None:
     assert logging.getLogger("tenure").level == before
 
 
-PROMISES = {
-    "election": ("EL-15", "EF-1", "EF-8", "EL-20"),
-    "queue": ("SQ-1", "SQ-2", "SQ-3", "EF-9"),
-    "schedule": ("SC-1", "SC-2", "EF-9"),
-    "ttl": ("TT-1", "TT-2", "EF-9"),
-    "counters": ("EC-1", "EC-2"),
-    "lock": ("DB-4", "EF-9"),
-    "children": ("SV-2", "SV-9", "EF-9"),
-    "records": ("DB-2",),
-    "polling": ("SV-4",),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("what", [pytest.param(what, marks=pytest.mark.req(*ids)) for what, ids in PROMISES.items()])
+@pytest.mark.parametrize("what", [pytest.param(what, marks=marks) for what, marks in PROMISES.items()])
 def test_the_seeds_of_today_have_no_violation(what: str) -> None:
     is_election = what == "election"
     report = run_seeds_of_today(300 if is_election else 60, Plan(what=what, minutes=10 if is_election else 5))

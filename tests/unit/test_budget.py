@@ -69,6 +69,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+@pytest.mark.req("TS-4")
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)], ids=["alone", "workers"])
 def test_a_session_with_a_group_that_is_too_slow_fails(project: pytest.Pytester, workers: tuple[str, ...]) -> None:
     project.path.joinpath("budget.toml").write_text(FILE.format(slow=0.1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -202,29 +203,35 @@ class TestReport:
         assert content["unproven"] == []
 
 
-def marks_of(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """The ids in `pytest.mark.req(...)` on it: as a decorator, or as `pytestmark` of a module."""
-    if isinstance(node, ast.Module):
-        found: list[ast.AST] = [each for each in node.body if isinstance(each, ast.Assign)]
-    else:
-        found = [*node.decorator_list]
-    calls = [call for each in found for call in ast.walk(each) if isinstance(call, ast.Call)]
-    marks = [call for call in calls if ast.unparse(call.func) == "pytest.mark.req"]
-    return {str(ast.literal_eval(argument)) for mark in marks for argument in mark.args}
-
-
 def ids_by_test(file: Path) -> dict[str, set[str]]:
-    """Each test function of a file, as pytest names it, and the ids that it carries."""
+    """Each test function of a file, as pytest names it, and the ids that it carries: of its own, of its class, of its
+    module, and of the tables that its decorators name."""
     module, found = ast.parse(file.read_text(encoding="utf-8")), dict[str, set[str]]()
+    tables = {
+        target.id: node.value
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+    def marks_in(nodes: Sequence[ast.AST], seen: frozenset[str] = frozenset()) -> set[str]:
+        ids: set[str] = set()
+        for node in (each for one in nodes for each in ast.walk(one)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.req":
+                ids |= {str(ast.literal_eval(argument)) for argument in node.args}
+            elif isinstance(node, ast.Name) and node.id in tables.keys() - seen:
+                ids |= marks_in([tables[node.id]], seen | {node.id})
+        return ids
 
     def walk(body: list[ast.stmt], before: str, marks: set[str]) -> None:
         for node in body:
             if isinstance(node, ast.ClassDef):
-                walk(node.body, f"{before}{node.name}::", marks | marks_of(node))
+                walk(node.body, f"{before}{node.name}::", marks | marks_in(node.decorator_list))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-                found[f"{before}{node.name}"] = marks | marks_of(node)
+                found[f"{before}{node.name}"] = marks | marks_in(node.decorator_list)
 
-    walk(module.body, "", marks_of(module))
+    walk(module.body, "", marks_in([tables["pytestmark"]]) if "pytestmark" in tables else set())
     return found
 
 
