@@ -29,11 +29,14 @@ OnLost: TypeAlias = "Callable[[Leader], object]"
 
 
 class Loss:
-    """The end of a term, as a `threading.Event` that nobody sets by hand."""
+    """The end of a term, as a `threading.Event` that nobody sets by hand. True once it is set."""
 
     def __init__(self, lead: Lead, told: Flag) -> None:
         self._lead = lead
         self._told = told
+
+    def __bool__(self) -> bool:
+        return self.is_set()
 
     def is_set(self) -> bool:
         return not self._lead.is_current()
@@ -53,7 +56,8 @@ class Loss:
 class Leader:
     """A term of leadership, for threads: any of them may use it.
 
-    It ends once, for good, by itself when its deadline passes. A forked child never leads.
+    It ends once, for good, by itself when its deadline passes. A forked child never leads. It is true while it is
+    current: `if leader:` asks `is_current()`.
     """
 
     def __init__(self, lead: Lead, portal: Portal, told: Flag, *, is_term: bool = False) -> None:
@@ -65,6 +69,9 @@ class Leader:
 
     def __repr__(self) -> str:
         return f"<Leader of {self.namespace!r}, epoch {self.epoch}, {self.ended or 'current'}>"
+
+    def __bool__(self) -> bool:
+        return self.is_current()
 
     @property
     def namespace(self) -> str:

@@ -12,7 +12,10 @@ from tenure.errors import LockError, LockLost
 
 
 class Held:
-    """One grant of a lock, for threads. It ends once, for good, by itself when its deadline passes."""
+    """One grant of a lock, for threads. It ends once, for good, by itself when its deadline passes.
+
+    It is true while it is held: `if held:` asks `is_held()`.
+    """
 
     def __init__(self, portal: Portal, held: locks.Held) -> None:
         self._portal = portal
@@ -20,6 +23,9 @@ class Held:
 
     def __repr__(self) -> str:
         return repr(self._held)
+
+    def __bool__(self) -> bool:
+        return self.is_held()
 
     @property
     def name(self) -> str:

@@ -112,7 +112,10 @@ class TermSeen(msgspec.Struct, frozen=True):
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """What the history says. At most `MAX_FINDINGS` findings are kept, and the newest `MAX_TIMELINE` terms."""
+    """What the history says; true if it is `ok`.
+
+    At most `MAX_FINDINGS` findings are kept, and the newest `MAX_TIMELINE` terms.
+    """
 
     ok: bool
     namespace: str
@@ -126,6 +129,9 @@ class Audit(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     findings_left_out: int
     timeline: tuple[TermSeen, ...]
+
+    def __bool__(self) -> bool:
+        return self.ok
 
 
 Lease = State | Damage | TooNew | None

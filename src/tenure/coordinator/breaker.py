@@ -10,18 +10,21 @@ what `allows` let through, or what happens while it is half-open, can close it.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from tenure.clock import Reading
 from tenure.coordinator.config import CircuitBreakerConfig
+from tenure.store.outcome import NeverABool
 
 BreakerState: TypeAlias = Literal["closed", "open", "half-open"]
 
 
-class CircuitBreakerStatus(msgspec.Struct, frozen=True):
+class CircuitBreakerStatus(msgspec.Struct, NeverABool, frozen=True):
     """What `get_circuit_breaker_status()` gives."""
+
+    instead: ClassVar[str] = "not true or false: compare its `state`"
 
     state: BreakerState
     failure_count: int

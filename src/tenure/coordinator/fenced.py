@@ -42,12 +42,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_fiel
 
 
 class FencedValue(msgspec.Struct, frozen=True):
-    """What lies under a fenced key."""
+    """What lies under a fenced key. True if there is a value, also an empty one."""
 
     body: bytes | None
     """`None`: claimed or deleted, so there is nothing."""
     epoch: int
     namespace: str
+
+    def __bool__(self) -> bool:
+        return self.body is not None
 
 
 class Fence(msgspec.Struct, frozen=True):

@@ -20,13 +20,16 @@ _logger = logging.getLogger("tenure.coordinator")
 
 
 class EpochValidation(msgspec.Struct, frozen=True):
-    """What became of one task's epoch."""
+    """What became of one task's epoch. True if the task may be done: `if not plugin.validate_epoch(epoch): return`."""
 
     valid: bool
     reason: Literal["current", "grace_period", "stale"]
     task_epoch: int
     current_epoch: int
     """The highest epoch known, that of this task included. 0: none yet."""
+
+    def __bool__(self) -> bool:
+        return self.valid
 
 
 class EpochFence:

@@ -26,8 +26,8 @@ class BodyScope(Protocol):
 class Lead:
     """A term. It ends once, for good, by itself when its deadline passes, and never begins again.
 
-    `is_current()` is a local comparison with this host's clock: no request, no loop that must have run. It may be
-    called from any thread, and from a signal handler.
+    It is true while it is current: `if lead:` asks `is_current()`. This is a local comparison with this host's clock:
+    no request, no loop that must have run. It may be called from any thread, and from a signal handler.
     """
 
     def __init__(
@@ -74,6 +74,9 @@ class Lead:
         return self.scopes[asyncio.current_task()].leave_body(kind)
 
     # What its holder asks
+
+    def __bool__(self) -> bool:
+        return self.is_current()
 
     def is_current(self) -> bool:
         """Does this process lead, now?"""

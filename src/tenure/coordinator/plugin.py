@@ -285,8 +285,8 @@ class CoordinatorPlugin:
     def validate_epoch(self, task_epoch: int, *, dispatched_ago: float | None = None) -> EpochValidation:
         """Is a task that was dispatched by the leader of `task_epoch`, and arrived now, still good?
 
-        `dispatched_ago` (seconds, by the task's own stamp) can only narrow the grace. Stale tasks are counted as
-        `epoch_drift_events`.
+        The answer is true if it is: `if not plugin.validate_epoch(epoch): return`. `dispatched_ago` (seconds, by the
+        task's own stamp) can only narrow the grace. Stale tasks are counted as `epoch_drift_events`.
         """
         # One that no lease can have would make every true one look stale, for good.
         if isinstance(task_epoch, bool) or not isinstance(task_epoch, int) or not 0 <= task_epoch <= MAX_EPOCH:

@@ -43,7 +43,7 @@ OnProgress = Callable[[str, int], object]
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What was found and removed; with `dry_run`, what would be."""
+    """What was found and removed; with `dry_run`, what would be. True if it is `ok`."""
 
     url: str
     dry_run: bool
@@ -66,6 +66,9 @@ class Collected(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         return not self.failed and not self.damaged
+
+    def __bool__(self) -> bool:
+        return self.ok
 
 
 class Collector:

@@ -8,9 +8,11 @@ Listings give lengths, so that tombstones are left out of them, and of counts, w
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import msgspec
+
+from tenure.store.outcome import NeverABool
 
 SCHEMA_VERSION = 1
 MAX_RESERVED_BYTES = 256 * 1024
@@ -91,8 +93,10 @@ class SetAside(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Page(msgspec.Struct, Generic[D], frozen=True):
+class Page(msgspec.Struct, NeverABool, Generic[D], frozen=True):
     """Some of a resource's records, in the order of their keys; `list(after=page.next)` goes on."""
+
+    instead: ClassVar[str] = "not true or false: ask for its `records`, and go on while `next` is not None"
 
     records: tuple[Record[D], ...]
     next: str | None = None
@@ -101,8 +105,10 @@ class Page(msgspec.Struct, Generic[D], frozen=True):
     """What was set aside because it is no record, or does not fit the schema."""
 
 
-class Inserted(msgspec.Struct, Generic[D], frozen=True):
+class Inserted(msgspec.Struct, NeverABool, Generic[D], frozen=True):
     """What became of one of many: exactly one of `record` and `error` is there."""
+
+    instead: ClassVar[str] = "not true or false: look at its `error`, which may be WriteUnknown"
 
     index: int
     id: str

@@ -27,7 +27,7 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Annotated, Any, Generic, TypeVar, overload
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, overload
 
 import msgspec
 
@@ -40,6 +40,7 @@ from tenure.entropy import NewId, new_id
 from tenure.errors import BodyTooLarge, ConfigError, Conflict, Damaged, InvalidKey, NotFound, SchemaTooNew, WriteUnknown
 from tenure.store import Applied, Attempt, Entry, Settled, Store, Stored, Unknown, Version, commit, encode_name
 from tenure.store.keys import MAX_KEY_BYTES, MAX_SEGMENT_BYTES, decode_name
+from tenure.store.outcome import NeverABool
 
 MAX_DEPTH = 100
 MAX_VALUE_BYTES = 1024 * 1024
@@ -106,8 +107,10 @@ class StorageEntry(msgspec.Struct, frozen=True):
     """In seconds since 1970 on the store's clock; `None`: it stays."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class Page(msgspec.Struct, NeverABool, frozen=True):
     """A part of a listing, in the order of the encoded keys."""
+
+    instead: ClassVar[str] = "not true or false: ask for its `entries`, and go on while `after` is not None"
 
     entries: tuple[StorageEntry, ...]
     after: str | None
@@ -124,8 +127,10 @@ class Swept(msgspec.Struct, frozen=True):
     """Where to go on; `None`: it went through everything."""
 
 
-class Batch(msgspec.Struct, Generic[T], frozen=True):
+class Batch(msgspec.Struct, NeverABool, Generic[T], frozen=True):
     """What became of each key of a batch: it is in `done` or in `failed`, and one failure stops no other key."""
+
+    instead: ClassVar[str] = "not true or false: call `check()`, or look at `done` and `failed`"
 
     done: Mapping[str, T]
     failed: Mapping[str, Exception]

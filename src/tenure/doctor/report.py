@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 
+from tenure.store.outcome import NeverABool
 from tenure.store.races import RaceReport
 
 
-class Check(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, NeverABool, frozen=True):
     """One question to the store. `ok` is None where it could not be told."""
+
+    instead: ClassVar[str] = "not true or false: its `ok` is True, False, or None where it could not be told"
 
     name: str
     ok: bool | None
@@ -37,7 +41,11 @@ class Timings(msgspec.Struct, frozen=True):
     why: str
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, NeverABool, frozen=True):
+    """Whether tenure may run on a store."""
+
+    instead: ClassVar[str] = "not true or false: its `fit` is True, False, or None where it could not be told"
+
     url: str
     provider: str
     fit: bool | None

@@ -7,7 +7,7 @@ never happen, or may happen later, when its packets finally arrive. `tenure.stor
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NoReturn, TypeAlias
+from typing import ClassVar, NoReturn, TypeAlias
 
 import msgspec
 
@@ -53,20 +53,29 @@ class Entry(msgspec.Struct, frozen=True):
     modified: datetime
 
 
-class _NeverABool:
+class NeverABool:
+    """An answer with more than two values, or with more than one question in it: `if answer:` raises."""
+
     __slots__ = ()
+    instead: ClassVar[str]
+    """What to ask instead; it follows "X is"."""
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(f"{type(self).__name__} is one of three outcomes: match on Applied, Rejected and Unknown")
+        raise TypeError(f"{type(self).__name__} is {self.instead}")
 
 
-class Applied(msgspec.Struct, _NeverABool, frozen=True):
+class _OneOfThree(NeverABool):
+    __slots__ = ()
+    instead: ClassVar[str] = "one of three outcomes: match on Applied, Rejected and Unknown"
+
+
+class Applied(msgspec.Struct, _OneOfThree, frozen=True):
     """The write happened, and the object now has this version."""
 
     version: Version
 
 
-class Rejected(msgspec.Struct, _NeverABool, frozen=True):
+class Rejected(msgspec.Struct, _OneOfThree, frozen=True):
     """The condition did not hold, and this request changed nothing.
 
     Between us and the store something may have sent the request twice; where "it did not happen" is acted on, `settle`
@@ -74,7 +83,7 @@ class Rejected(msgspec.Struct, _NeverABool, frozen=True):
     """
 
 
-class Unknown(msgspec.Struct, _NeverABool, frozen=True):
+class Unknown(msgspec.Struct, _OneOfThree, frozen=True):
     """No decisive answer: the write may have happened, or may still. `error` says what came back instead."""
 
     error: StoreError

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection
+from typing import ClassVar
 
 import msgspec
 
@@ -28,7 +29,7 @@ from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
 from tenure.errors import NotFound, StoreError, StoreUnavailable
 from tenure.store.given import check_asked, check_choice, check_count, check_function, check_instance, check_number
-from tenure.store.outcome import Applied, Outcome, Rejected, Stored, Unknown, Version
+from tenure.store.outcome import Applied, NeverABool, Outcome, Rejected, Stored, Unknown, Version
 from tenure.store.protocol import Store
 
 WriteIds = Callable[[bytes], Collection[str]]
@@ -70,8 +71,10 @@ class Attempt(msgspec.Struct):
         return next((answer.error for answer in reversed(self.answers) if isinstance(answer, Unknown)), None)
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, NeverABool, frozen=True):
     """What became of an attempt."""
+
+    instead: ClassVar[str] = "not true or false: match its `outcome` on Applied, Rejected and Unknown"
 
     attempt: Attempt
     outcome: Outcome

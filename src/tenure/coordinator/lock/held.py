@@ -25,8 +25,8 @@ class Held:
     """One grant of a lock. It ends once, for good, by itself when its deadline passes, and never begins again.
 
     `token` is higher than that of every holder before: give it to whatever you write to, and have that refuse a lower
-    one. `is_held()` is a local comparison with this host's clock: no request, no loop that must have run. It may be
-    called from any thread, and from a signal handler.
+    one. It is true while it is held: `if held:` asks `is_held()`. This is a local comparison with this host's clock: no
+    request, no loop that must have run. It may be called from any thread, and from a signal handler.
     """
 
     def __init__(self, *, name: str, owner: str, token: int, holding: Holding, clock: Clock) -> None:
@@ -46,6 +46,9 @@ class Held:
         return f"<Held {self.name!r}, token {self.token}, {self._ended or 'held'}>"
 
     # What its holder asks
+
+    def __bool__(self) -> bool:
+        return self.is_held()
 
     def is_held(self) -> bool:
         """Is it held by us, now? Once false, never true again; always false in a forked child."""

@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from tenure.coordinator.breaker import BreakerState
 from tenure.coordinator.given import check_count, check_number
 from tenure.plugins.supervisor.child import ChildState, ChildStatus
+from tenure.store.outcome import NeverABool
 from tenure.store.url import redact
 
 Status: TypeAlias = Literal["healthy", "degraded", "unhealthy"]
@@ -79,8 +80,10 @@ class ChildHealth(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     last_error: str | None = None
 
 
-class HealthReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class HealthReport(msgspec.Struct, NeverABool, frozen=True, kw_only=True, rename="camel"):
     """What a health endpoint shows. Without secrets."""
+
+    instead: ClassVar[str] = "not true or false: its `status` is 'healthy', 'degraded' or 'unhealthy'"
 
     status: Status
     reasons: tuple[str, ...]

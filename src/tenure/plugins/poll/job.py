@@ -65,11 +65,14 @@ class Failure(enum.Enum):
 
 
 class CheckResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What was measured."""
+    """What was measured. True if the check was `ok`."""
 
     ok: bool
     latency_ms: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
     detail: Detail = ""
+
+    def __bool__(self) -> bool:
+        return self.ok
 
 
 class Job(Record, frozen=True, kw_only=True, rename="camel"):

@@ -26,10 +26,13 @@ LONGEST = 24 * 3600.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a check found. `detail` is for people, and is stored: at most 1 KB of it."""
+    """What a check found; true if it is `ok`. `detail` is for people, and is stored: at most 1 KB of it."""
 
     ok: bool
     detail: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.ok)
 
 
 class Run(msgspec.Struct, frozen=True):

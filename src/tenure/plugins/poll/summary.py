@@ -6,19 +6,22 @@ Guarantee: each job is counted once. They are folded in the order of their numbe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from tenure.election.records import Count, Damage, Record, Text, TooNew, decode
 from tenure.plugins.poll.job import CheckResult, Detail, Epoch, Failure, Job, JobState, ScheduleName, Token
+from tenure.store.outcome import NeverABool
 
 MAX_KEPT = 1000
 MAX_SUMMARY_BYTES = 256 * 1024
 
 
-class Outcome(msgspec.Struct, frozen=True, rename="camel"):
+class Outcome(msgspec.Struct, NeverABool, frozen=True, rename="camel"):
     """One ended job, in short."""
+
+    instead: ClassVar[str] = "not true or false: its `ok` is True, False, or None where nothing is known"
 
     number: Count
     state: JobState
