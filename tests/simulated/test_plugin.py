@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tenure.coordinator.lead import Lead
 from tenure.coordinator.overrun import EXIT_OVERRAN
 from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.errors import ConfigError, CoordinationError, RequestRefused
@@ -65,6 +66,40 @@ def test_work_longer_than_its_interval_never_overlaps_itself() -> None:
         calls = [what for what in plugin.said() if what in ("work", "worked")]
         assert calls[:8] == ["work", "worked"] * 4
         assert len(node.named("coord:worker-heartbeat")) >= 2
+
+
+@pytest.mark.parametrize("coordinate", [True, False])
+def test_hooks_may_take_the_lead(coordinate: bool) -> None:
+    """WA-4: those of a plugin take nothing; one that wants the lead is given it, and None without an election."""
+    said: list[tuple[str, int | None]] = []
+
+    class Eager(CoordinatorPlugin):
+        def on_become_coordinator(self, lead: Lead | None) -> None:  # type: ignore[override]
+            said.append(("become", lead.epoch if lead is not None else None))
+
+        def on_stop_being_coordinator(self, lead: Lead | None) -> None:  # type: ignore[override]
+            said.append(("stop", lead.epoch if lead is not None else None))
+
+    with Fleet() as fleet:
+        node = fleet.join("a")
+        plugin = Eager(skip_cold_start=True, enable_coordinator=coordinate)
+        give(fleet, node, plugin)
+        fleet.lead()
+        fleet.run(1)
+        node.done(plugin.stop())
+        epoch = 1 if coordinate else None
+        assert said == [("become", epoch), ("stop", epoch)]
+
+
+def test_a_hook_that_cannot_be_called_is_refused_when_the_plugin_is_given_to_a_database() -> None:
+    class Greedy(CoordinatorPlugin):
+        def coordinator_work(self, lead: Lead, more: int) -> None:  # type: ignore[override]
+            raise AssertionError
+
+    with Fleet() as fleet:
+        node = fleet.join("a")
+        with pytest.raises(ConfigError, match=r"^coordinator_work of <Greedy 'greedy'> cannot be called: it must take"):
+            give(fleet, node, Greedy())
 
 
 @pytest.mark.req("CP-2")

@@ -15,6 +15,7 @@ from tenure.coordinator.config import ContentionConfig
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.errors import ConfigConflict, ConfigError, SchemaTooNew, TenureError
 from tests.simulated.fleet import Fleet, Plugin
+from tests.simulated.plugins import Noting
 
 
 class TestOnePerNamespace:
@@ -207,6 +208,42 @@ class TestCalls:
             leader.done(leader.service.stop())
             assert leader.plugin.calls == ["become", "stop"]
             assert fleet.json("state.json")["leaderId"] is None
+
+    def test_a_coordinator_plugin_may_subscribe(self) -> None:
+        """WA-4: `coordinator.subscribe(plugin)`, as the first design has it."""
+        with Fleet() as fleet:
+            node = fleet.join("a")
+            plugin = Noting()
+
+            async def add() -> None:
+                node.service.subscribe(plugin)
+
+            node.run(add())
+            fleet.lead()
+            fleet.run(1)
+            assert plugin.said() == ["become"]
+            node.done(node.service.step_down())
+            assert plugin.said() == ["become", "stop"]
+
+    @pytest.mark.parametrize("hook", ["on_become_coordinator", "on_stop_being_coordinator"])
+    def test_a_hook_that_cannot_be_called_is_refused(self, hook: str) -> None:
+        """WA-4"""
+        with Fleet() as fleet:
+            node = fleet.join("a")
+            fleet.run(1)
+            plugin = Plugin(lambda: 0.0)
+            setattr(plugin, hook, lambda lead, more: None)
+
+            async def add() -> str:
+                try:
+                    node.service.subscribe(plugin)
+                except ConfigError as error:
+                    return str(error)
+                return "accepted"
+
+            said = node.done(add())
+            assert f"{hook} of <" in said
+            assert said.endswith("cannot be called: it must take the Lead, or nothing")
 
     def test_a_subscriber_without_hooks_is_refused(self) -> None:
         with Fleet() as fleet:

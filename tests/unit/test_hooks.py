@@ -88,6 +88,58 @@ async def test_plain_functions_will_do() -> None:
     assert calls == ["become 1", "stop"]
 
 
+async def test_hooks_are_called_with_as_many_arguments_as_they_take() -> None:
+    """WA-4: hooks without arguments, as in the first design, and both with the lead."""
+    calls: list[str] = []
+
+    class WithoutArguments:
+        def on_become_coordinator(self) -> None:
+            calls.append("become")
+
+        def on_stop_being_coordinator(self) -> None:
+            calls.append("stop")
+
+    class WithTheLead:
+        async def on_become_coordinator(self, lead: Lead) -> None:
+            calls.append(f"become {lead.epoch}")
+
+        async def on_stop_being_coordinator(self, lead: Lead) -> None:
+            calls.append(f"stop {lead.epoch}")
+
+    class WithOptions:
+        def on_become_coordinator(self, lead: Lead | None = None) -> None:
+            calls.append(f"become {lead and lead.epoch}")
+
+        def on_stop_being_coordinator(self, reason: str = "none") -> None:
+            calls.append(f"stop {reason}")
+
+    for subscriber in (WithoutArguments(), WithTheLead(), WithOptions()):
+        seat, lead = seat_for(subscriber), lead_of(3)
+        seat.begin(lead)
+        await settle()
+        await finished(seat.finish(lead))
+    assert calls == ["become", "stop", "become 3", "stop 3", "become 3", "stop none"]
+
+
+async def test_there_is_no_stop_without_a_become_that_was_called(caplog: pytest.LogCaptureFixture) -> None:
+    """WA-4: a hook that was replaced since by one that cannot be called has not begun."""
+
+    class Changed(Notes):
+        def __init__(self) -> None:
+            super().__init__()
+            self.on_become_coordinator = lambda lead, more: None  # type: ignore[assignment,misc]
+
+    notes = Changed()
+    seat, lead = seat_for(notes), lead_of(1)
+    seat.begin(lead)
+    await settle()
+    await finished(seat.finish(lead))
+    assert notes.calls == []
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert "it must take the Lead, or nothing" in caplog.text
+
+
 async def test_there_is_no_stop_without_its_become() -> None:
     notes = Notes()
     seat, lead = seat_for(notes), lead_of(1)

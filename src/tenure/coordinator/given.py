@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tenure.store.given import check_asked, check_count, check_flag, check_instance, check_number, shown
+from tenure.store.given import check_asked, check_count, check_flag, check_instance, check_number, shown, takes
 
-__all__ = ["check_asked", "check_count", "check_flag", "check_instance", "check_number", "shown"]
+__all__ = ["check_asked", "check_count", "check_flag", "check_instance", "check_number", "shown", "takes"]

@@ -2,6 +2,7 @@
 
 For each subscriber: one call at a time, in order; no `on_stop_being_coordinator` without its `on_become_coordinator`; a
 call that is still waiting when its term ends is dropped. What a subscriber raises is logged and harms nobody else.
+Hooks are called with as many arguments as they take: the `Lead`, or nothing.
 """
 
 from __future__ import annotations
@@ -11,25 +12,57 @@ import enum
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeAlias
 
+from tenure.coordinator.given import shown, takes
 from tenure.coordinator.lead import Lead
+from tenure.errors import ConfigError
 
 _log = logging.getLogger("tenure.coordinator")
 
+Hook: TypeAlias = Callable[..., Awaitable[None] | None]
+
 
 class Subscriber(Protocol):
-    """What a plugin gives to `subscribe()`. Both may be plain functions or coroutines.
+    """What `subscribe()` takes: an object with two hooks, which may be plain functions or coroutines.
 
+    `on_become_coordinator` is given the `Lead` if it can take it, and `on_stop_being_coordinator` if it must.
     `on_become_coordinator` may run for as long as the term does: it is cancelled when leadership ends, and
     `on_stop_being_coordinator` is called when it has returned.
     """
 
-    def on_become_coordinator(self, lead: Lead) -> Awaitable[None] | None: ...
+    @property
+    def on_become_coordinator(self) -> Hook: ...
 
-    def on_stop_being_coordinator(self) -> Awaitable[None] | None: ...
+    @property
+    def on_stop_being_coordinator(self) -> Hook: ...
+
+
+SUBSCRIBER_HOOKS: Mapping[str, int] = {"on_become_coordinator": 1, "on_stop_being_coordinator": 0}
+"""The hooks of a subscriber, and whether one that can be called with the lead and without it is given it (1) or not."""
+PLUGIN_HOOKS: Mapping[str, int] = {**SUBSCRIBER_HOOKS, "on_become_coordinator": 0, "coordinator_work": 0}
+"""Those of a `CoordinatorPlugin`, which has the lead as an attribute."""
+
+
+def prepared(name: str, subscriber: object, lead: Lead | None, hooks: Mapping[str, int]) -> Callable[[], object]:
+    """The call of a hook, with the lead if it takes it. Raises `ConfigError` if it cannot be called."""
+    hook, preferred = getattr(subscriber, name), hooks[name]
+    for count in (preferred, 1 - preferred):
+        if takes(hook, count):
+            return partial(hook, *[lead] * count)
+    raise ConfigError(f"{name} of {shown(subscriber)} cannot be called: it must take the Lead, or nothing")
+
+
+def check_hooks(subscriber: object, hooks: Mapping[str, int]) -> None:
+    for name in hooks:
+        if not callable(getattr(subscriber, name, None)):
+            raise ConfigError(
+                f"plugin is {shown(subscriber)}, which has no method {name}: a subscriber needs both hooks"
+            )
+        prepared(name, subscriber, None, hooks)
 
 
 class HookOverrun(enum.Enum):
@@ -140,8 +173,7 @@ class Seat:
             await asyncio.wait([before])
         if not lead.is_current():
             return
-        self._begun = lead
-        await self._call("on_become_coordinator", lambda: self.subscriber.on_become_coordinator(lead))
+        await self._call("on_become_coordinator", lead)
 
     async def _wind_up(
         self,
@@ -156,11 +188,14 @@ class Seat:
             await asyncio.wait([before])  # work of an earlier term still runs: the lease must not go over its head
         if self._begun is lead:
             self._begun = None
-            await self._call("on_stop_being_coordinator", self.subscriber.on_stop_being_coordinator)
+            await self._call("on_stop_being_coordinator", lead)
 
-    async def _call(self, name: str, hook: Callable[[], Awaitable[None] | None]) -> None:
+    async def _call(self, name: str, lead: Lead) -> None:
         try:
-            result = hook()
+            call = prepared(name, self.subscriber, lead, SUBSCRIBER_HOOKS)
+            if name == "on_become_coordinator":
+                self._begun = lead
+            result = call()
             if inspect.isawaitable(result):
                 await result
         except Exception:

@@ -43,7 +43,7 @@ from tenure.coordinator.events import (
 )
 from tenure.coordinator.fencing import EpochFence, EpochValidation
 from tenure.coordinator.given import check_flag, shown
-from tenure.coordinator.hooks import HookOverrun
+from tenure.coordinator.hooks import PLUGIN_HOOKS, HookOverrun, check_hooks, prepared
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
@@ -175,6 +175,7 @@ class CoordinatorPlugin:
 
     def attach(self, host: PluginHost, name: str) -> None:
         """Belong to a database. Called by `Database.use_plugin`."""
+        check_hooks(self, PLUGIN_HOOKS)
         if self._host is not None and self._host is not host:
             raise ConfigError(f"{self!r} belongs to {self._host!r} already: make one plugin object for each database")
         self._host, self.name = host, name
@@ -359,26 +360,26 @@ class CoordinatorPlugin:
         """Everything that is done for one term; cancelled when it ends."""
         self._lead = lead
         self._told = True
-        await self._call("on_become_coordinator", self.on_become_coordinator)
+        await self._call("on_become_coordinator")
         await self._work(self._attached().clock, lead.is_current)
 
     async def wind_up(self) -> None:
         """The term is over, and nothing of it runs any more."""
         if self._told:
             self._told = False
-            await self._call("on_stop_being_coordinator", self.on_stop_being_coordinator)
+            await self._call("on_stop_being_coordinator")
         self._lead = None
 
     async def _work_alone(self, clock: Clock, before: set[asyncio.Task[None]]) -> None:
         if before:
             await asyncio.wait(before)  # never beside itself, also after a stop that was not waited for
         try:
-            await self._call("on_become_coordinator", self.on_become_coordinator)
+            await self._call("on_become_coordinator")
             await self._work(clock, lambda: True)
             if not _is_cancelled():
                 await asyncio.get_running_loop().create_future()
         finally:
-            await self._call("on_stop_being_coordinator", self.on_stop_being_coordinator)
+            await self._call("on_stop_being_coordinator")
 
     async def _work(self, clock: Clock, may_begin: Callable[[], bool]) -> None:
         if type(self).coordinator_work is CoordinatorPlugin.coordinator_work:
@@ -386,7 +387,7 @@ class CoordinatorPlugin:
         # Work may take its cancellation as a wish to finish, and return: then nothing more begins either.
         while may_begin() and not _is_cancelled():
             began = clock.read()
-            await self._call("coordinator_work", self.coordinator_work)
+            await self._call("coordinator_work")
             if _is_cancelled():
                 return
             await clock.sleep(max(0.0, self.coordinator_work_interval - clock.read().leader_elapsed(began)))
@@ -395,11 +396,11 @@ class CoordinatorPlugin:
         """Is this called by one of the plugin's own hooks?"""
         return asyncio.current_task() in self._hook_tasks
 
-    async def _call(self, hook: str, call: Callable[[], Awaitable[None] | None]) -> None:
+    async def _call(self, hook: str) -> None:
         task = asyncio.current_task()
         self._hook_tasks.add(task)
         try:
-            result = call()
+            result = prepared(hook, self, self._lead, PLUGIN_HOOKS)()
             if inspect.isawaitable(result):
                 await apart(result, among=self._hook_tasks)
         except asyncio.CancelledError as error:

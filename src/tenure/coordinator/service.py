@@ -36,7 +36,7 @@ from tenure.coordinator.events import (
     Tap,
 )
 from tenure.coordinator.given import check_flag, check_instance, shown
-from tenure.coordinator.hooks import HookOverrun, Seat, Subscriber
+from tenure.coordinator.hooks import SUBSCRIBER_HOOKS, HookOverrun, Seat, Subscriber, check_hooks
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of, namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
@@ -328,15 +328,14 @@ class GlobalCoordinatorService:
     ) -> None:
         """Tell `plugin` when this process begins and stops leading, on the loop that is running now.
 
+        Its hooks may take the `Lead`, or nothing. A `CoordinatorPlugin` may be given as well; `Database.use_plugin`
+        does more for it: it calls `coordinator_work`, and sets `plugin.lead`.
+
         `cold_start`: take the first election of a new namespace slowly, if it has not begun. `hook_overrun`: what to do
         when its hooks are still running as the lease runs out.
         """
         self._check_process()
-        for name in ("on_become_coordinator", "on_stop_being_coordinator"):
-            if not callable(getattr(plugin, name, None)):
-                raise ConfigError(
-                    f"plugin is {shown(plugin)}, which has no method {name}: a subscriber needs both hooks"
-                )
+        check_hooks(plugin, SUBSCRIBER_HOOKS)
         if cold_start is not None:
             check_instance("cold_start", cold_start, ColdStartPlan)
         try:

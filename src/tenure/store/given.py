@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import math
+from collections.abc import Callable
+from typing import Any
 
 from tenure.errors import ConfigError
 
@@ -58,6 +61,17 @@ def check_choice(field: str, value: object, kind: type[enum.Enum]) -> None:
 def check_function(field: str, value: object, of: str) -> None:
     if not callable(value):
         raise ConfigError(f"{field} is {shown(value)}: give a function of {of}")
+
+
+def takes(function: Callable[..., Any], arguments: int) -> bool:
+    """Can it be called with so many positional arguments?"""
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    except ValueError:  # some that are written in C do not say
+        return True
+    return True
 
 
 def check_instance(field: str, value: object, kind: type) -> None:

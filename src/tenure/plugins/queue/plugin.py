@@ -19,7 +19,6 @@ the work and before the report. `message.token` tells deliveries apart: it only 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import multiprocessing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -32,7 +31,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import DAY, CoordinatorConfig, seconds
-from tenure.coordinator.given import check_flag, check_instance
+from tenure.coordinator.given import check_flag, check_instance, takes
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
 from tenure.election.records import newer
@@ -290,7 +289,7 @@ class S3QueuePlugin(LedgerPlugin):
         def register(chosen: H) -> H:
             if not callable(chosen):
                 raise ConfigError(f"{chosen!r} is not a function: give one that takes a message")
-            if not _takes_one(chosen):
+            if not takes(chosen, 1):
                 given = "a list of messages" if batch is not None else "a message"
                 raise ConfigError(f"{chosen!r} cannot be called with {given}: give a function of one argument")
             if self._handling is not None:
@@ -570,16 +569,6 @@ def _count(field: str, value: int, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError(f"{field} is {value!r}: give a whole number from {low:,} to {high:,}")
     return value
-
-
-def _takes_one(function: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(function).bind(None)
-    except TypeError:
-        return False
-    except ValueError:  # some that are written in C do not say
-        return True
-    return True
 
 
 def _complain(task: asyncio.Task[None]) -> None:
