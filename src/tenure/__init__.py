@@ -14,7 +14,7 @@ from tenure._version import __version__
 
 if TYPE_CHECKING:
     from tenure.coordinator.config import CoordinatorConfig, MandateEnd
-    from tenure.coordinator.hooks import HookOverrun
+    from tenure.coordinator.hooks import HookFailure, HookOverrun
     from tenure.coordinator.lead import Lead
     from tenure.coordinator.lock import DistributedLock, Held
     from tenure.coordinator.plugin import CoordinatorPlugin
@@ -58,6 +58,7 @@ __all__ = [
     "Fenced",
     "GlobalCoordinatorService",
     "Held",
+    "HookFailure",
     "HookOverrun",
     "Lead",
     "LeadershipLost",
@@ -108,6 +109,7 @@ _HOMES = {
     "Fenced": "tenure.errors",
     "GlobalCoordinatorService": "tenure.coordinator.service",
     "Held": "tenure.coordinator.lock",
+    "HookFailure": "tenure.coordinator.hooks",
     "HookOverrun": "tenure.coordinator.hooks",
     "Lead": "tenure.coordinator.lead",
     "LeadershipLost": "tenure.errors",

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from tenure.coordinator.hooks import HookFailure
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.overrun import EXIT_OVERRAN
 from tenure.coordinator.plugin import CoordinatorPlugin
 from tenure.errors import ConfigError, CoordinationError, RequestRefused
 
-from .fleet import QUICK, Fleet
+from .fleet import QUICK, Fleet, Plugin
 from .plugins import Noting, give
 
 pytestmark = pytest.mark.usefixtures("caplog")
@@ -134,6 +135,112 @@ def test_hooks_that_raise_harm_nothing_else(caplog: pytest.LogCaptureFixture) ->
         assert raising.said()[-1] == other.said()[-1] == "stop"
         assert raising.hook_failures == raising.said().count("work") + 2
         fleet.until(lambda: raising.said().count("become") == 2, 200)
+
+
+class Unable(Noting):
+    """Its work cannot be begun here, for some time."""
+
+    slug = "unable"
+    fails = True
+
+    async def on_become_coordinator(self) -> None:
+        await super().on_become_coordinator()
+        if self.fails:
+            raise ConnectionError("no database")
+
+
+class TestOnHookFailure:
+    """WA-13"""
+
+    def test_a_leader_whose_work_does_not_begin_steps_down_for_a_healthy_one(self) -> None:
+        with Fleet() as fleet:
+            unable, able = fleet.join("a"), fleet.join("b")
+            failing = give(fleet, unable, Unable(on_hook_failure="step-down"))
+            working = give(fleet, able, Noting(on_hook_failure="step-down"))
+            assert isinstance(failing, Noting)
+            assert isinstance(working, Noting)
+            fleet.until(lambda: unable.named("coord:coordinator-promoted"))
+            fleet.until(lambda: able.leads, within=3)
+            assert failing.said() == ["become", "stop"], "no work without a beginning"
+            assert [event.reason for event in unable.named("coord:coordinator-demoted")] == ["hook-failed"]
+            fleet.run(60)
+            assert able.leads
+            assert working.said().count("work") > 5
+            assert failing.said() == ["become", "stop"]
+
+    def test_by_default_it_keeps_leading(self) -> None:
+        with Fleet() as fleet:
+            unable, able = fleet.join("a"), fleet.join("b")
+            failing = give(fleet, unable, Unable())
+            give(fleet, able, Noting())
+            fleet.lead()
+            fleet.run(60)
+            assert unable.leads
+            assert isinstance(failing, Noting)
+            assert failing.said().count("work") > 5
+
+    def test_the_only_worker_tries_again_ever_more_rarely_and_works_when_it_can(self) -> None:
+        with Fleet() as fleet:
+            node = fleet.join("a")
+            plugin = Unable(on_hook_failure=HookFailure.STEP_DOWN)
+            give(fleet, node, plugin)
+            fleet.until(lambda: plugin.said().count("become") == 8, within=1000)
+            tries = [at for at, what in plugin.notes if what == "become"]
+            pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
+            beat = node.service.config.heartbeat_interval
+            assert [round((later - earlier) / beat) for earlier, later in itertools.pairwise(pauses)] == [
+                2,
+                4,
+                8,
+                0,
+                0,
+                0,
+            ]
+            assert node.service.get_epoch() == 8
+            plugin.fails = False
+            fleet.until(lambda: "worked" in plugin.said(), within=120)
+            node.done(node.service.step_down())
+            plugin.fails = True
+            fleet.until(lambda: plugin.said().count("become") == 11, within=120)
+            tries = [at for at, what in plugin.notes if what == "become"]
+            assert tries[10] - tries[9] == pytest.approx(pauses[0], abs=beat), "a term that went well starts anew"
+
+    def test_a_subscriber_has_the_same_choice(self) -> None:
+        class Subscriber(Plugin):
+            def on_become_coordinator(self, lead: Lead) -> None:
+                super().on_become_coordinator(lead)
+                raise ConnectionError("no database")
+
+        with Fleet() as fleet:
+            unable, able = fleet.join("a"), fleet.join("b")
+            subscriber = Subscriber(lambda: fleet.world.now)
+
+            async def add() -> None:
+                unable.service.subscribe(subscriber, on_hook_failure=HookFailure.STEP_DOWN)
+
+            unable.run(add())
+            fleet.until(lambda: unable.named("coord:coordinator-promoted"))
+            fleet.until(lambda: able.leads, within=3)
+            assert subscriber.calls == unable.plugin.calls == ["become", "stop"]
+
+    def test_work_that_ends_late_in_the_term_counts_as_well(self) -> None:
+        """`on_become_coordinator` may run for as long as the term."""
+
+        class Breaking(Noting):
+            async def on_become_coordinator(self) -> None:
+                await super().on_become_coordinator()
+                await self.work()  # type: ignore[misc]
+                raise ConnectionError("gone")
+
+        with Fleet() as fleet:
+            unable, able = fleet.join("a"), fleet.join("b")
+            plugin = Breaking(on_hook_failure="step-down")
+            plugin.work = lambda: unable.host.clock.sleep(30)
+            give(fleet, unable, plugin)
+            fleet.lead()
+            fleet.run(29)
+            assert unable.leads
+            fleet.until(lambda: able.leads, within=10)
 
 
 @pytest.mark.req("CP-2")
@@ -569,6 +676,7 @@ class TestEpochs:
         ({"cold_start_observation_window": -1}, "cold_start_observation_window"),
         ({"cold_start_preparation_delay": 15_000}, "looks like milliseconds"),
         ({"hook_overrun": "panic"}, "'report' or 'exit'"),
+        ({"on_hook_failure": "panic"}, "'keep-leading' or 'step-down'"),
     ],
 )
 def test_options_that_cannot_work_are_refused_by_name(options: dict[str, Any], complaint: str) -> None:

@@ -102,7 +102,7 @@ EXEMPT = {
         *("CoordinatorConfig.standby_look_every", "CoordinatorConfig.standby_looks_per_heartbeat"),
         *("Database.opened_resource", "Database.trace"),
         *("GlobalCoordinatorService.count_epoch_drift", "GlobalCoordinatorService.emit"),
-        *("GlobalCoordinatorService.leave", "GlobalCoordinatorService.tap"),
+        *("GlobalCoordinatorService.give_way", "GlobalCoordinatorService.leave", "GlobalCoordinatorService.tap"),
         *("Held.confirmed", "Held.end", "Held.on_loss", "Held.sending", "Lead.confirmed", "Lead.end", "Lead.sending"),
         *(f"Resource.{name}" for name in ("amend", "check_field", "clear_away", "entries", "find", "fitting")),
         *(f"Resource.{name}" for name in ("guarded_by", "keep", "place", "rewrite", "shaped_by", "swap")),

@@ -80,6 +80,8 @@ from tenure.store.metered import Usage
 _log = logging.getLogger("tenure.coordinator")
 
 _LONGEST_REST = 3600.0
+_MAX_DOUBLINGS = 4
+"""Whoever cannot do its work tries again after at most 15 more heartbeats: somebody may hand leadership to it."""
 _HOLDER_RESTS = (0.25, 1.0)
 """Timers stand still while a machine sleeps: a leader that wakes up must notice soon that its term is over. It rests
 for a fifth of the time that hooks have to wind up in, within these seconds."""
@@ -155,6 +157,8 @@ class Engine:
         self._turn: Turn | None = None
         self._look_now = False
         self._not_before: tuple[Reading, float] | None = None
+        self._gave_way: Lead | None = None
+        self._gave_way_in_a_row = 0
         self._election_began: Reading | None = None
         self._renewal_changes: dict[str, object] = {}
         self._announced: tuple[str | None, int] = (None, 0)
@@ -206,6 +210,14 @@ class Engine:
         self._update(leave=reason, leave_to=to)
         self._poke.set()
         return True
+
+    def give_way(self, lead: Lead) -> None:
+        """Whoever works under `lead` cannot: stop leading, and let others first, for longer each time in a row."""
+        if lead is not self.lead or self._gave_way is lead or not lead.is_current():
+            return
+        self._gave_way = lead
+        self._gave_way_in_a_row += 1
+        self.leave("hook-failed")
 
     async def until_not_leading(self) -> None:
         while self._tenure is not None:
@@ -680,13 +692,20 @@ class Engine:
         if tenure.confirmed and self.lead is not None:
             self.lead.sending(self._clock.read(), 0.0)
         await self.desk.release(to, pinned)
-        self._let_others_first(0.0)
+        self._let_others_first(self._rest_after_giving_way() if tenure.confirmed else 0.0)
         self._finish_term()
 
     def _let_others_first(self, after: float) -> None:
         """Others look at the lease at each heartbeat; whoever has just left lets them have it first."""
         wait = self._config.heartbeat_interval + self._config.heartbeat_jitter + 2 * self.rules.takeover_delay
         self._not_before = (self._clock.read(), after + wait)
+
+    def _rest_after_giving_way(self) -> float:
+        """Who leads for a moment at every heartbeat keeps others from it, and uses up epochs."""
+        if self._gave_way is not self.lead:
+            return 0.0
+        doublings = min(self._gave_way_in_a_row, _MAX_DOUBLINGS)
+        return self._config.heartbeat_interval * float(2**doublings - 1)
 
     def _end_term(self, reason: str) -> None:
         """The lease is left to lapse. Hooks are told, and have until it does."""
@@ -709,6 +728,8 @@ class Engine:
         self._finish_term()
 
     def _finish_term(self) -> None:
+        if self._tenure is not None and self._tenure.confirmed and self._gave_way is not self.lead:
+            self._gave_way_in_a_row = 0
         self._tenure = self._grant = None
         self._renewal_changes.clear()
         self._turn = None

@@ -74,6 +74,23 @@ class HookOverrun(enum.Enum):
     """The process ends at once, just before another may lead: nothing of it can overlap its successor."""
 
 
+class HookFailure(enum.Enum):
+    """What a leader does whose `on_become_coordinator` raises."""
+
+    KEEP_LEADING = "keep-leading"
+    """It goes on leading. Other plugins of the process may depend on it."""
+    STEP_DOWN = "step-down"
+    """It stops leading, and lets others first. Where there is nobody else it tries again, ever more rarely."""
+
+
+def hook_failure(value: object) -> HookFailure:
+    """The policy, also by its word."""
+    try:
+        return HookFailure(value)
+    except ValueError:
+        raise ConfigError(f"on_hook_failure is {shown(value)}: it must be 'keep-leading' or 'step-down'") from None
+
+
 class Seat:
     """One subscriber, and its loop."""
 
@@ -89,6 +106,8 @@ class Seat:
         self.prepares = prepares
         """In a cold start, it is told only after the preparation."""
         self.overrun = overrun
+        self.failed: Callable[[Lead], None] | None = None
+        """Called if `on_become_coordinator` raises, on the subscriber's loop."""
         self._loop = loop
         self._started: Lead | None = None
         self._begun: Lead | None = None
@@ -173,7 +192,8 @@ class Seat:
             await asyncio.wait([before])
         if not lead.is_current():
             return
-        await self._call("on_become_coordinator", lead)
+        if not await self._call("on_become_coordinator", lead) and self.failed is not None:
+            self.failed(lead)
 
     async def _wind_up(
         self,
@@ -190,7 +210,8 @@ class Seat:
             self._begun = None
             await self._call("on_stop_being_coordinator", lead)
 
-    async def _call(self, name: str, lead: Lead) -> None:
+    async def _call(self, name: str, lead: Lead) -> bool:
+        """False: it raised."""
         try:
             call = prepared(name, self.subscriber, lead, SUBSCRIBER_HOOKS)
             if name == "on_become_coordinator":
@@ -200,6 +221,8 @@ class Seat:
                 await result
         except Exception:
             _log.exception("%s of %s failed", name, type(self.subscriber).__name__)
+            return False
+        return True
 
 
 def settle_quietly(done: Future[None]) -> None:

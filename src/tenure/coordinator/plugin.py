@@ -43,7 +43,7 @@ from tenure.coordinator.events import (
 )
 from tenure.coordinator.fencing import EpochFence, EpochValidation
 from tenure.coordinator.given import check_flag, shown
-from tenure.coordinator.hooks import PLUGIN_HOOKS, HookOverrun, check_hooks, prepared
+from tenure.coordinator.hooks import PLUGIN_HOOKS, HookFailure, HookOverrun, check_hooks, hook_failure, prepared
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.service import GlobalCoordinatorService
@@ -90,8 +90,8 @@ class CoordinatorPlugin:
     `coordinator_work_interval` is the time from the start of one call to the start of the next; a call that takes
     longer is followed by the next one at once, never overlapped by it. The other options are those of the election
     (`config`), of its first run in a new namespace (`skip_cold_start`, `cold_start_…`), and of work that does not end
-    (`hook_overrun`). `enable_coordinator=False`: this is the only instance; everything runs here, and nothing is
-    elected or written for it.
+    (`hook_overrun`) or cannot begin (`on_hook_failure`). `enable_coordinator=False`: this is the only instance;
+    everything runs here, and nothing is elected or written for it.
     """
 
     slug: ClassVar[str] = ""
@@ -119,6 +119,7 @@ class CoordinatorPlugin:
         cold_start_observation_window: float | timedelta = 15.0,
         cold_start_preparation_delay: float | timedelta = 5.0,
         hook_overrun: HookOverrun | str = HookOverrun.REPORT,
+        on_hook_failure: HookFailure | str = HookFailure.KEEP_LEADING,
     ) -> None:
         folder_of(namespace)  # refuses a name that cannot be one
         self.namespace = namespace
@@ -132,6 +133,7 @@ class CoordinatorPlugin:
             self._hook_overrun = HookOverrun(hook_overrun)
         except ValueError:
             raise ConfigError(f"hook_overrun is {hook_overrun!r}: it must be 'report' or 'exit'") from None
+        self._on_hook_failure = hook_failure(on_hook_failure)
         self.enable_coordinator = enable_coordinator
         self._config = config
         plan = ColdStartPlan(
@@ -360,7 +362,11 @@ class CoordinatorPlugin:
         """Everything that is done for one term; cancelled when it ends."""
         self._lead = lead
         self._told = True
-        await self._call("on_become_coordinator")
+        began = await self._call("on_become_coordinator")
+        if not began and self._on_hook_failure is HookFailure.STEP_DOWN:
+            if (coordinator := self._coordinator) is not None:  # the hook may have stopped its plugin
+                coordinator.give_way(lead)
+            return
         await self._work(self._attached().clock, lead.is_current)
 
     async def wind_up(self) -> None:
@@ -396,7 +402,8 @@ class CoordinatorPlugin:
         """Is this called by one of the plugin's own hooks?"""
         return asyncio.current_task() in self._hook_tasks
 
-    async def _call(self, hook: str) -> None:
+    async def _call(self, hook: str) -> bool:
+        """False: it failed, which was reported."""
         task = asyncio.current_task()
         self._hook_tasks.add(task)
         try:
@@ -407,12 +414,15 @@ class CoordinatorPlugin:
             if task is None or task.cancelling():
                 raise
             self._failed(hook, error)  # it waited for something that was cancelled: that is its own failure
+            return False
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
             self._failed(hook, error)
+            return False
         finally:
             self._hook_tasks.discard(task)
+        return True
 
     def _failed(self, hook: str, error: BaseException) -> None:
         self.hook_failures += 1

@@ -36,7 +36,15 @@ from tenure.coordinator.events import (
     Tap,
 )
 from tenure.coordinator.given import check_flag, check_instance, shown
-from tenure.coordinator.hooks import SUBSCRIBER_HOOKS, HookOverrun, Seat, Subscriber, check_hooks
+from tenure.coordinator.hooks import (
+    SUBSCRIBER_HOOKS,
+    HookFailure,
+    HookOverrun,
+    Seat,
+    Subscriber,
+    check_hooks,
+    hook_failure,
+)
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of, namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
@@ -325,6 +333,7 @@ class GlobalCoordinatorService:
         *,
         cold_start: ColdStartPlan | None = None,
         hook_overrun: HookOverrun = HookOverrun.REPORT,
+        on_hook_failure: HookFailure = HookFailure.KEEP_LEADING,
     ) -> None:
         """Tell `plugin` when this process begins and stops leading, on the loop that is running now.
 
@@ -332,7 +341,8 @@ class GlobalCoordinatorService:
         does more for it: it calls `coordinator_work`, and sets `plugin.lead`.
 
         `cold_start`: take the first election of a new namespace slowly, if it has not begun. `hook_overrun`: what to do
-        when its hooks are still running as the lease runs out.
+        when its hooks are still running as the lease runs out. `on_hook_failure`: what to do when its
+        `on_become_coordinator` raises.
         """
         self._check_process()
         check_hooks(plugin, SUBSCRIBER_HOOKS)
@@ -342,6 +352,7 @@ class GlobalCoordinatorService:
             hook_overrun = HookOverrun(hook_overrun)
         except ValueError:
             raise ConfigError(f"hook_overrun is {shown(hook_overrun)}: it must be 'report' or 'exit'") from None
+        on_hook_failure = hook_failure(on_hook_failure)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -351,6 +362,7 @@ class GlobalCoordinatorService:
         self._may_exit = self._may_exit or hook_overrun is HookOverrun.EXIT
         seat = self._seat_for(plugin, loop)
         seat.prepares = cold_start is not None
+        seat.failed = self.give_way if on_hook_failure is HookFailure.STEP_DOWN else None
         if seat.is_idle or hook_overrun is HookOverrun.EXIT:
             seat.overrun = hook_overrun  # a promise is not taken back while what it was made for still runs
         self._seats.append(seat)
@@ -488,6 +500,14 @@ class GlobalCoordinatorService:
                 await runner.ask(_leave(engine, reason, None))
             except RuntimeError:
                 pass  # its thread has ended, and its leadership with it
+
+    def give_way(self, lead: Lead) -> None:
+        """For plugins: the work of this term cannot be done here. Step down, and let others first.
+
+        Each time in a row it stands again later, up to 15 heartbeats. Called on the plugin's loop; does not wait.
+        """
+        if self._runner is not None and self._engine is not None:
+            self._runner.tell(self._engine.give_way, lead)
 
     async def must_go_on(self) -> None:
         """Waits; raises `WorkerReplaced` or `CoordinationError` once this coordinator will not lead any more."""
