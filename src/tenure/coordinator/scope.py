@@ -52,7 +52,7 @@ class LeadershipScope:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:  # by `bool` a type checker believes that what the body raises is suppressed
         suppressed = self.leave_body(kind)
         await self.close()
         if suppressed and self._on_loss is OnLoss.RAISE:

@@ -175,7 +175,7 @@ class DistributedLock:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:  # by `bool` a type checker believes that what the body raises is suppressed
         scope = self._leave_scope()
         self._keeper.bodies.discard((self._key, scope.task))
         held = scope.held

@@ -161,10 +161,11 @@ class CoordinatorCandidate:
 
     # Life
 
-    def attach(self, database: Database, name: str) -> None:
-        if self._database is not None and self._database is not database:
+    def attach(self, host: Database, name: str) -> None:
+        """Belong to the database `host`. Called by `Database.use_plugin`."""
+        if self._database is not None and self._database is not host:
             raise ConfigError(f"{self!r} belongs to {self._database!r} already: make one for each database")
-        self._database, self.name = database, name
+        self._database, self.name = host, name
 
     async def start(self) -> None:
         """Stand for election, or take the post that was assigned. A second call changes nothing."""
