@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.election.records import Damage, TooNew, encode
-from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, SchemaTooNew, StoreUnavailable
+from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, NotFound, SchemaTooNew, StoreUnavailable
 from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Resync, Tail
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.inbox import InboxSweep
@@ -56,7 +56,7 @@ class Log:
 
     async def state(self) -> LedgerState:
         state = LedgerState(Notes())
-        await catch_up(self.store, state, self.lease)
+        await catch_up(self.store, state, self.lease, clock=self.time)
         return state
 
     def archivist(self, config: LedgerConfig = QUICK, sights: Sights | None = None) -> Archivist:
@@ -352,6 +352,27 @@ class TestCatchUp:
 
         log.store.always("list", ANY, land)
         assert (await log.state()).seq == 4
+
+    async def test_an_entry_that_is_listed_and_cannot_be_read_is_asked_for_now_and_then(self, log: Log) -> None:
+        """WA-8: it costs a few requests, and is told for what it is."""
+        await log.fill(5)
+        log.store.always("get", log_key(3), NotFound(log_key(3)))
+        began = log.time.true_seconds
+        with pytest.raises(LedgerDamaged, match=r"log/0+3 is listed, and cannot be read \(7 times in 3.1 s"):
+            await log.state()
+        assert log.time.true_seconds - began == pytest.approx(3.1)
+        assert log.store.count("get", log_key(3)) == 7
+        assert log.store.count() < 40
+
+    @pytest.mark.parametrize("lies", [1, 2, 6])
+    async def test_an_entry_that_could_not_be_read_for_a_while_is_read(self, log: Log, lies: int) -> None:
+        await log.fill(40)
+        log.store.on("get", log_key(3), *[NotFound(log_key(3))] * lies)
+        log.store.on("get", log_key(30), *[NotFound(log_key(30))] * lies)
+        began = log.time.true_seconds
+        assert texts(await log.state()) == [f"t{seq}" for seq in range(1, 41)]
+        log.store.assert_script_was_met()
+        assert (lies == 1) == (log.time.true_seconds == began), "the first time it may have landed meanwhile"
 
     @pytest.mark.parametrize("missing", [1, 2, 5])
     async def test_a_gap_is_damage(self, log: Log, missing: int) -> None:

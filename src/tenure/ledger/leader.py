@@ -232,7 +232,7 @@ class LedgerTerm:
         """Catch up, and write the entry that voids whatever a former leader may still send (L-3)."""
         former = 0
         while True:
-            await catch_up(self._store, self.state, self._lead)
+            await catch_up(self._store, self.state, self._lead, clock=self._clock)
             if self.state.namespace != self._namespace and self.state.namespace:
                 # Two elections have two leaders, and epochs that cannot be compared.
                 raise LedgerHalted(
