@@ -7,7 +7,7 @@ from tenure.errors import LedgerDamaged
 from tenure.ledger.layout import log_key
 from tenure.ledger.log import Tenancy, first_after, read_entry
 from tenure.ledger.machine import LedgerState
-from tenure.ledger.snapshots import restore_newest
+from tenure.ledger.snapshots import restore_if_sound, restore_newest
 from tenure.ledger.together import all_of
 from tenure.store import Store
 
@@ -25,17 +25,21 @@ async def catch_up(store: Store, state: LedgerState, lead: Tenancy, *, clock: Cl
     snapshots and the log are listed: only if neither shows anything from that number on was it the end.
 
     One gap is not damage either: between the two listings a snapshot may have been made, and the log been trimmed.
-    Nor is an entry that is listed and answers 404, if it can be read some time later.
+    Nor is an entry that is listed and answers 404, if it can be read some time later. Nor are snapshots of which none
+    is sound, if the log has all that they replaced.
     """
     gap_after: int | None = None
     unread, misses = 0, 0
-    await restore_newest(store, state, state.seq + 1)
+    await restore_if_sound(store, state, state.seq + 1)
     for _ in range(_MAX_ROUNDS):
         lead.ensure()
         await _read_on(store, state, lead)
         lead.ensure()
-        if await restore_newest(store, state, state.seq + 1):
-            continue
+        try:
+            if await restore_newest(store, state, state.seq + 1):
+                continue
+        except LedgerDamaged as error:
+            raise LedgerDamaged(f"entry {state.seq + 1} of the log is not there, and {error}") from None
         following = await first_after(store, state.seq)
         if following is None:
             return
