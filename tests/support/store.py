@@ -45,7 +45,7 @@ Fate: TypeAlias = "str | Exception | Act | After"
 Act: TypeAlias = Callable[[Request], Awaitable[Any]]
 """Called before the request is served. It may return a fate; if it returns none, the request goes on."""
 
-NAMED = ("ok", "lost", "kept", "late", "twice", "denied", "rejected", "lied")
+NAMED = ("ok", "lost", "kept", "late", "twice", "denied", "rejected", "lied", "truncated")
 """What a fate given by name does:
 
 - `ok`: it is served and answered.
@@ -56,6 +56,7 @@ NAMED = ("ok", "lost", "kept", "late", "twice", "denied", "rejected", "lied")
 - `denied`: it is served, and answered with `Rejected`.
 - `rejected`: it never arrives, and is answered with `Rejected`.
 - `lied`: it never arrives, and is answered with `Applied`.
+- `truncated`: it is served; of a body that is read, the first half is given.
 """
 
 
@@ -302,6 +303,11 @@ class ScriptedStore:
                 return Rejected()
             case "lied":
                 return Applied(Version("no such version"))
+            case "truncated":
+                answer = await send()
+                if not isinstance(answer, Stored):
+                    return answer
+                return Stored(answer.body[: len(answer.body) // 2], answer.version)
             case "kept":
                 await send()
             case "late":

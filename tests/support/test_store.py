@@ -66,6 +66,7 @@ async def test_without_rules_it_is_the_store_that_it_wraps() -> None:
         ("denied", b"new", Rejected),
         ("rejected", None, Rejected),
         ("lied", None, Applied),
+        ("truncated", b"new", Applied),
         (StoreUnavailable("closed for today"), None, Unknown),
     ],
 )
@@ -75,6 +76,13 @@ async def test_what_a_create_meets(fate: Any, stored: bytes | None, answer: type
     assert await body(store) == stored
     assert isinstance(await store.create("k2", b"new"), Applied), "one request meets it"
     store.assert_script_was_met()
+
+
+async def test_a_body_that_is_truncated_on_its_way() -> None:
+    store = ScriptedStore()
+    version = await store.put("k", b"1234")
+    store.on("get", "k", "truncated")
+    assert [await store.get("k") for _ in range(2)] == [Stored(b"12", version), Stored(b"1234", version)]
 
 
 async def test_each_name_is_known_and_no_other() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.election.records import Damage, TooNew, encode
-from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, SchemaTooNew, StoreUnavailable
+from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, NotFound, SchemaTooNew, StoreUnavailable
 from tenure.ledger import LedgerConfig, LedgerState, LogEntry, Resync, Tail
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.inbox import InboxSweep
@@ -16,6 +16,7 @@ from tenure.ledger.layout import InboxName, log_key, parse_inbox_key, parse_numb
 from tenure.ledger.log import Superseded, append, first_after, log_end, read_entry
 from tenure.ledger.records import Chunk, Kind, Manifest, checksum, decode_entry, decode_manifest
 from tenure.ledger.snapshots import Archivist, Found, Sights, picture_of, read_snapshot, restore_newest
+from tenure.plugins.ledgered.looking import look_up
 from tests.support.clock import ScriptedClock
 from tests.support.lease import ScriptedLease
 from tests.support.store import ANY, Request, ScriptedStore
@@ -56,7 +57,7 @@ class Log:
 
     async def state(self) -> LedgerState:
         state = LedgerState(Notes())
-        await catch_up(self.store, state, self.lease)
+        await catch_up(self.store, state, self.lease, clock=self.time)
         return state
 
     def archivist(self, config: LedgerConfig = QUICK, sights: Sights | None = None) -> Archivist:
@@ -353,6 +354,27 @@ class TestCatchUp:
         log.store.always("list", ANY, land)
         assert (await log.state()).seq == 4
 
+    async def test_an_entry_that_is_listed_and_cannot_be_read_is_asked_for_now_and_then(self, log: Log) -> None:
+        """WA-8: it costs a few requests, and is told for what it is."""
+        await log.fill(5)
+        log.store.always("get", log_key(3), NotFound(log_key(3)))
+        began = log.time.true_seconds
+        with pytest.raises(LedgerDamaged, match=r"log/0+3 is listed, and cannot be read \(7 times in 3.1 s"):
+            await log.state()
+        assert log.time.true_seconds - began == pytest.approx(3.1)
+        assert log.store.count("get", log_key(3)) == 7
+        assert log.store.count() < 40
+
+    @pytest.mark.parametrize("lies", [1, 2, 6])
+    async def test_an_entry_that_could_not_be_read_for_a_while_is_read(self, log: Log, lies: int) -> None:
+        await log.fill(40)
+        log.store.on("get", log_key(3), *[NotFound(log_key(3))] * lies)
+        log.store.on("get", log_key(30), *[NotFound(log_key(30))] * lies)
+        began = log.time.true_seconds
+        assert texts(await log.state()) == [f"t{seq}" for seq in range(1, 41)]
+        log.store.assert_script_was_met()
+        assert (lies == 1) == (log.time.true_seconds == began), "the first time it may have landed meanwhile"
+
     @pytest.mark.parametrize("missing", [1, 2, 5])
     async def test_a_gap_is_damage(self, log: Log, missing: int) -> None:
         await log.fill(6)
@@ -463,6 +485,46 @@ class TestCatchUp:
         await log.snapshot(log.archivist(), 10)
         await log.remove(*(log_key(seq) for seq in range(1, 10)), *await log.store.keys("chunks/"))
         with pytest.raises(LedgerDamaged, match="no snapshot can be used"):
+            await log.state()
+
+    @pytest.mark.parametrize("harm", ["manifest", "chunk", "no chunk", "of another entry"])
+    @pytest.mark.parametrize("onlooker", [False, True])
+    async def test_without_a_sound_snapshot_the_whole_log_is_read(
+        self, log: Log, harm: str, onlooker: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """WA-9."""
+        await log.fill(20)
+        archivist = log.archivist()
+        if harm == "of another entry":
+            state = LedgerState(Notes())
+            for seq in range(1, 4):
+                state.apply(an_entry(seq, "forged"))
+            await archivist.write(msgspec.structs.replace(picture_of(state), seq=10))
+        else:
+            await log.snapshot(archivist, 10)
+            chunk, *_ = await log.store.keys("chunks/")
+            if harm == "no chunk":
+                await log.remove(chunk)
+            else:
+                await log.store.inner.put(snapshot_key(10) if harm == "manifest" else chunk, b"rubbish")
+        state = LedgerState(Notes())
+        if onlooker:
+            await look_up(log.store, state)
+        else:
+            await catch_up(log.store, state, log.lease, clock=log.time)
+        assert (state.seq, state.restored) == (20, 0)
+        assert texts(state) == [f"t{seq}" for seq in range(1, 21)]
+        assert "the snapshot of entry 10 cannot be used" in caplog.text
+
+    @pytest.mark.parametrize("missing", [1, 5, 20])
+    async def test_a_log_that_is_not_whole_takes_no_snapshots_place(self, log: Log, missing: int) -> None:
+        """Nothing is decided on less than what was decided before."""
+        await log.fill(20)
+        await log.snapshot(log.archivist(), 20)
+        await log.remove(log_key(missing), *await log.store.keys("chunks/"))
+        with pytest.raises(
+            LedgerDamaged, match=f"entry {missing} of the log is not there, and no snapshot can be used"
+        ):
             await log.state()
 
     async def test_a_snapshot_of_newer_code_halts(self, log: Log) -> None:

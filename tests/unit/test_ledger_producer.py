@@ -18,7 +18,7 @@ from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.layout import parse_inbox_key
 from tenure.ledger.producer import MAX_SKIPPED, WINDOW, Compose
 from tenure.ledger.producers import MAX_AHEAD
-from tests.support.store import ANY, Request
+from tests.support.store import ANY, After, Request
 from tests.unit.ledgers import Batch, Ledger, compose, settle_tasks
 
 
@@ -235,6 +235,68 @@ class TestAnswers:
         await ledger.tick()
         assert ledger.texts == ["a"]
 
+    @pytest.mark.parametrize("before", [[], ["lost"]], ids=["on the first send", "after a send without answer"])
+    async def test_a_rejection_is_not_believed_before_it_was_read_back(self, ledger: Ledger, before: list[str]) -> None:
+        """WA-8: what stands before the store may answer 412 without asking it."""
+        producer = producer_of(ledger)
+        ledger.store.on("create", "inbox/*", *before, "rejected", "rejected")
+        receipts = [await producer.submit(text, 1) for text in "abc"]
+        ledger.store.assert_script_was_met()
+        assert [receipt.number for receipt in receipts] == [1, 2, 3]
+        await ledger.tick()
+        assert ledger.texts == ["a", "b", "c"]
+
+    async def test_a_rejection_of_what_is_there_says_that_it_landed(self, ledger: Ledger) -> None:
+        producer = producer_of(ledger)
+        ledger.store.on("create", "inbox/*", "twice")
+        await producer.submit("a", 1)
+        assert (ledger.store.count("create", "inbox/*"), ledger.store.count("get", "inbox/*")) == (1, 1)
+        await ledger.tick()
+        assert ledger.texts == ["a"]
+
+    async def test_what_was_folded_before_it_was_read_back_is_sent_again_and_folded_once(self, ledger: Ledger) -> None:
+        """It is not there, which a rejection that nobody asked the store for looks like as well."""
+        producer = producer_of(ledger)
+
+        async def fold(request: Request) -> None:
+            await ledger.tick()
+
+        ledger.store.on("create", "inbox/*", After(fold, "denied"))
+        await producer.submit("a", 1)
+        assert ledger.store.count("create", "inbox/*") == 2
+        await ledger.tick()
+        assert ledger.texts == ["a"]
+        assert await ledger.inbox() == []
+
+    async def test_what_cannot_be_read_back_is_sent_again(self, ledger: Ledger) -> None:
+        producer = producer_of(ledger)
+        ledger.store.on("create", "inbox/*", "rejected")
+        ledger.store.on("get", "inbox/*", StoreUnavailable("no"))
+        await producer.submit("a", 1)
+        await ledger.tick()
+        assert ledger.texts == ["a"]
+
+    async def test_nothing_but_rejections_is_told_for_what_it_is(self, ledger: Ledger) -> None:
+        producer = producer_of(ledger)
+        ledger.store.always("create", "inbox/*", "rejected")
+        with pytest.raises(WriteUnknown, match="answered that it is there already, and it is not"):
+            await producer.submit("a", 1)
+        assert producer.batches == 0
+
+    async def test_a_slow_read_back_does_not_count(self, ledger: Ledger) -> None:
+        """Of the answer and of what was read back together: the batch may have been forgotten meanwhile."""
+        producer = producer_of(ledger)
+        slow = [ledger.config.send_timeout + 1]
+
+        async def wait(request: Request) -> None:
+            if slow:
+                ledger.time.advance(slow.pop())
+
+        ledger.store.on("create", "inbox/*", "denied")
+        ledger.store.always("get", "inbox/*", wait)
+        await producer.submit("a", 1)
+        assert ledger.store.count("create", "inbox/*") == 2
+
     async def test_a_copy_that_lands_after_it_was_folded_is_not_folded_again(self, ledger: Ledger) -> None:
         producer = producer_of(ledger)
         ledger.store.on("create", ANY, "late")
@@ -443,7 +505,7 @@ def test_what_was_acknowledged_is_folded_once_and_what_was_not_at_most_once(data
         acknowledged: list[str] = []
         unknown: list[str] = []
         pending: list[tuple[str, asyncio.Future[Any]]] = []
-        fate = st.sampled_from(["ok", "ok", "ok", "lost", "kept", "late"])
+        fate = st.sampled_from(["ok", "ok", "ok", "lost", "kept", "late", "denied", "rejected"])
         for number in range(data.draw(st.integers(1, 15))):
             ledger.store.end_script()
             ledger.store.on("create", ANY, *data.draw(st.lists(fate, max_size=6)))

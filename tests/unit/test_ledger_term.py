@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, StoreError, StoreUnavailable
+from tenure.errors import LeadershipLost, LedgerDamaged, LedgerHalted, NotFound, StoreError, StoreUnavailable
 from tenure.ledger.config import MAX_INBOX_BYTES
 from tenure.ledger.layout import log_key
 from tenure.ledger.leader import _FOREIGN_NAMED, _MAX_REJECTIONS, Overtaken, Situation
 from tenure.ledger.log import Superseded, read_entry
 from tenure.ledger.records import Kind, LogEntry
-from tests.support.store import ANY, Request
+from tenure.store import Stored
+from tests.support.store import ANY, After, Request
 from tests.unit.ledgers import Ledger, settle_tasks
 
 
@@ -384,6 +385,56 @@ class TestPoison:
         assert await ledger.store.keys("damaged/") == [name.key.replace("inbox/", "damaged/")]
         assert await ledger.inbox() == []
         assert ledger.texts == ["p2"]
+
+    @pytest.mark.parametrize("reads", [["truncated"], ["truncated", "truncated"], ["truncated", "lost"]])
+    async def test_a_read_that_was_truncated_is_not_final(self, ledger: Ledger, reads: list[str]) -> None:
+        """WA-8: what is sound in the inbox was acknowledged, however it was read."""
+        name = await ledger.put("p", 1)
+        await ledger.put("p", 2)
+        await ledger.put("q", 1)
+        ledger.store.on("get", name.key, *reads)
+        await ledger.tick(3)
+        ledger.store.assert_script_was_met()
+        assert ledger.texts == (["p1", "p2", "q1"] if len(reads) == 1 else ["q1", "p1", "p2"])
+        assert await ledger.store.keys("damaged/") == []
+        assert await ledger.inbox() == []
+        assert ledger.term.problems == {}
+
+    async def test_one_that_was_not_all_read_was_not_swept(self, ledger: Ledger) -> None:
+        name = await ledger.put("p", 1)
+        truncating = ledger.store.always("get", name.key, "truncated")
+        await ledger.put("q", 1)
+        await ledger.tick(2)
+        assert ledger.texts == ["q1"]
+        assert ledger.clerk.situations[-1].unread == {"p"}
+        assert "of the 50 bytes that are listed" in ledger.term.problems[name.key]
+        truncating.stop()
+        await ledger.tick()
+        assert ledger.texts == ["q1", "p1"]
+        assert ledger.clerk.situations[-1].unread == set()
+
+    async def test_what_is_set_aside_is_what_was_judged(self, ledger: Ledger) -> None:
+        """Somebody puts it right between two reads of it."""
+        name = await ledger.put("p", 1)
+        sound = await ledger.store.inner.get(name.key)
+        assert isinstance(sound, Stored)
+        await ledger.raw(name.key, b"rubbish")
+
+        async def mend(request: Request) -> None:
+            await ledger.raw(name.key, sound.body)
+
+        ledger.store.on("get", name.key, After(mend, "ok"))
+        await ledger.tick(2)
+        assert ledger.texts == ["p1"]
+        assert await ledger.store.keys("damaged/") == []
+
+    async def test_one_that_is_gone_when_it_is_read_again_is_not_decided_on(self, ledger: Ledger) -> None:
+        name = await ledger.put("p", 1)
+        ledger.store.on("get", name.key, "truncated", NotFound(name.key))
+        tick = await ledger.term.tick()
+        assert tick.entry is None
+        await ledger.tick()
+        assert ledger.texts == ["p1"]
 
     async def test_its_bytes_are_kept_before_anybody_is_told(self, ledger: Ledger) -> None:
         name = await ledger.put("p", 1)

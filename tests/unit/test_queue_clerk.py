@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tenure.clock import SYSTEM_CLOCK
 from tenure.entropy import Random
+from tenure.errors import StoreError
 from tenure.ledger import InboxName, LogEntry, Poison, TooNewLetter
 from tenure.ledger.config import MAX_ENTRY_BYTES
 from tenure.plugins.queue.clerk import (
@@ -32,7 +33,8 @@ from tenure.plugins.queue.settings import IDLE_PRESENCE, IDLE_PRESENCE_KNOWN, Or
 from tenure.plugins.queue.state import NO_REPORT, QueueMachine
 from tenure.plugins.queue.wire import Failure, Options, Outcome, Piece, WorkerNote, digest
 from tenure.store.memory import MemoryStore
-from tests.unit.queues import START_MS, Desk, Message, failures, messages_of, pieces
+from tests.support.store import ANY, ScriptedStore
+from tests.unit.queues import START_MS, Desk, Message, failures, messages_of, pieces, run_now
 
 STEP = 60_000
 
@@ -1224,3 +1226,24 @@ def test_a_purge_takes_what_came_before_it_and_spares_what_came_or_may_have_come
         assert desk.machine.ready_count + desk.machine.delayed_count == left
         desk.wait(2)
     assert desk.machine.totals.purged == count - 1 - left
+
+
+class TestSegments:
+    @pytest.mark.parametrize("fates", [["rejected"], ["lost", "rejected"], ["kept", "denied"], ["twice"]])
+    def test_bodies_are_there_before_an_entry_names_them(self, fates: list[str]) -> None:
+        """WA-8: also where something answers 412 in the store's place."""
+        desk = Desk()
+        store = ScriptedStore(*fates, clock=desk.clock)
+        desk.clerk._store = store
+        desk.put(2)
+        desk.tick()
+        store.assert_script_was_met()
+        assert run_now(store.keys("seg/")) == [f"seg/{segment}" for segment in desk.machine.segments] != []
+
+    def test_without_them_nothing_is_decided(self) -> None:
+        desk = Desk()
+        desk.clerk._store = store = ScriptedStore(clock=desk.clock)
+        store.always("create", ANY, "rejected")
+        desk.put(2)
+        with pytest.raises(StoreError, match="answered that it is there already, and it is not"):
+            desk.tick()

@@ -14,12 +14,13 @@ import pytest
 from tenure import Database
 from tenure.clock import SYSTEM_CLOCK
 from tenure.coordinator.config import CoordinatorConfig
-from tenure.errors import AccessDenied, ConfigError, StoreError, StoreUnavailable, TicketLost
+from tenure.errors import AccessDenied, ConfigError, NotFound, StoreError, StoreUnavailable, TicketLost
 from tenure.ledger import LedgerConfig
 from tenure.plugins.ledgered import Halted
 from tenure.plugins.queue import S3QueuePlugin
 from tenure.plugins.queue.message import Message
 from tenure.plugins.queue.meter import WINDOW, IdleMeter
+from tenure.store import Stored
 from tests.support.clock import ScriptedClock
 from tests.support.store import ANY, Request
 from tests.unit.queue_rig import FOLDER, INBOX, Rig
@@ -552,6 +553,90 @@ class TestSegments:
             rig.lead(3, name="third")
             rig.run(40.0)
             assert not rig.bucket.keys(f"{FOLDER}seg/")
+
+    @pytest.mark.parametrize("max_attempts", [1, 5])
+    @pytest.mark.parametrize("lie", ["truncated", "absent"])
+    def test_one_read_that_lies_buries_nothing(self, lie: str, max_attempts: int) -> None:
+        """WA-8: a 404 for what is there, or half of it."""
+        with Rig(max_attempts=max_attempts) as rig:
+            rig.lead()
+            client = rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+
+            worker = rig.work(handle)
+            worker.store.on("get", "*/seg/*", "truncated" if lie == "truncated" else NotFound("seg/1"))
+            rig.enqueue(1.0, client, "a", "b")
+            rig.run(20.0)
+            worker.store.assert_script_was_met()
+            assert sorted(rig.handled) == ["a", "b"]
+
+    @pytest.mark.parametrize("key", [None, "k"])
+    def test_what_cannot_be_read_for_a_while_is_tried_again_and_in_order(self, key: str | None) -> None:
+        """An ordinary failed attempt: those behind it, of its key, do not pass it."""
+        with Rig(max_attempts=50, visibility_timeout=30.0) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append((message.body, message.attempt))
+
+            worker = rig.work(handle)
+            lying = worker.store.always("get", "*/seg/*", "truncated")
+            rig.enqueue(1.0, client, "a", "b", ordering_key=key)
+            rig.run(3.0)
+            assert not rig.handled
+            rig.run(5.0)
+            lying.stop()
+            rig.run(60.0)
+            assert len(leader.machine.dead) == 0
+            bodies = [body for body, _ in rig.handled]
+            assert (bodies if key else sorted(bodies)) == ["a", "b"]
+            assert rig.handled[0][1] > 1, "the test is of no use: it was read at the first attempt"
+
+    def test_what_is_gone_is_asked_for_once_for_each_ticket_and_dies_in_the_end(self) -> None:
+        with Rig(max_attempts=3, backoff=0.1) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+
+            worker = rig.work(handle)
+            worker.store.always("get", "*/seg/*", NotFound("seg/1"))
+            for number in range(20):
+                rig.enqueue(1.0, client, number, ordering_key=f"{number}")
+            rig.run(40.0)
+            assert len(leader.machine.dead) == 20
+            assert not rig.handled
+            tickets = worker.queue.counts["tickets"]
+            assert worker.store.count("get", "*/seg/*") <= 2 * tickets
+
+    def test_an_earlier_read_is_not_believed_again(self) -> None:
+        """Its size is right, and what is in it is not: the next attempt reads it anew."""
+        with Rig(max_attempts=5) as rig:
+            leader, client = rig.lead(), rig.client()
+
+            async def handle(message: Message) -> None:
+                rig.handled.append(message.body)
+
+            worker = rig.work(handle)
+            get = worker.store.inner.get
+            spoilt: list[str] = []
+
+            async def spoil(key: str, **options: Any) -> Any:
+                stored = await get(key, **options)
+                if "/seg/" in key and not spoilt:
+                    spoilt.append(key)
+                    header, rest = stored.body.split(b"\n", 1)
+                    return Stored(header + b"\n" + b"?" * len(rest), stored.version)
+                return stored
+
+            worker.store.inner.get = spoil
+            rig.enqueue(1.0, client, "a")
+            rig.run(20.0)
+            assert spoilt
+            assert rig.handled == ["a"]
+            assert len(leader.machine.dead) == 0
 
 
 class TestIdle:

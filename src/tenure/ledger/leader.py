@@ -142,6 +142,8 @@ class _Gathered(msgspec.Struct):
     left: int
     """Of a newer schema."""
     resumed: dict[str, int]
+    bodies: dict[InboxName, bytes] = {}
+    """Of what is not folded: as it was judged. What was never read has none."""
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -230,7 +232,7 @@ class LedgerTerm:
         """Catch up, and write the entry that voids whatever a former leader may still send (L-3)."""
         former = 0
         while True:
-            await catch_up(self._store, self.state, self._lead)
+            await catch_up(self._store, self.state, self._lead, clock=self._clock)
             if self.state.namespace != self._namespace and self.state.namespace:
                 # Two elections have two leaders, and epochs that cannot be compared.
                 raise LedgerHalted(
@@ -369,7 +371,7 @@ class LedgerTerm:
             self._sweep_unread.update(letter.name.uid for letter, _ in read)
             self._put_off(gathered)
             raise
-        self._judge(read, gathered, now_ms)
+        self._judge(await self._open(read, gathered), gathered, now_ms)
         if gathered.early or gathered.left:
             self._sweep_blocked = True
         more = bool(self._pending) or not self._sweep_ended
@@ -413,17 +415,20 @@ class LedgerTerm:
                 if isinstance(answer, tuple):
                     found.append(answer)
                 elif answer is not None:
-                    # It is for the next sweep; this one has not seen what it says.
-                    self._sweep_blocked = True
-                    self._sweep_unread.add(name.uid)
                     if name.key not in self.problems:
                         errors.append(answer)
-                    again = "still " if name.key in self.problems else ""
-                    reason = f"it {again}cannot be read: {answer}"[:_REASON_CHARACTERS]
-                    self._note(name.key, reason, logging.WARNING if again else logging.DEBUG)
+                    self._leave_unread(name, str(answer))
         if errors and not found:
             raise errors[0]  # one that can never be read does so once, and does not keep everything else waiting
         return found
+
+    def _leave_unread(self, name: InboxName, why: str) -> None:
+        """It is for the next sweep; this one has not seen what it says."""
+        self._sweep_blocked = True
+        self._sweep_unread.add(name.uid)
+        again = "still " if name.key in self.problems else ""
+        reason = f"it {again}cannot be read: {why}"[:_REASON_CHARACTERS]
+        self._note(name.key, reason, logging.WARNING if again else logging.DEBUG)
 
     async def _fetch(self, letter: Letter) -> tuple[Letter, bytes] | StoreError | None:
         async with self._gets:
@@ -436,27 +441,58 @@ class LedgerTerm:
             assert isinstance(stored, Stored)
             return letter, stored.body
 
-    def _judge(self, read: list[tuple[Letter, bytes]], gathered: _Gathered, now_ms: int) -> None:
+    async def _open(self, read: list[tuple[Letter, bytes]], gathered: _Gathered) -> list[_Opened]:
+        """Poison is decided on for good, and what is sound in the inbox may have been acknowledged: so it is poison
+        only if it has the size that is listed, and a second read gives the same."""
+        opened, doubtful = [], []
+        for letter, body in read:
+            found = self._understand(letter, body, gathered)
+            if isinstance(found, Poison):
+                doubtful.append((letter, body))
+            elif found is not None:
+                opened.append(found)
+        second = await asyncio.gather(*(self._fetch(letter) for letter, _ in doubtful))
+        for (letter, first), answer in zip(doubtful, second, strict=True):
+            if not isinstance(answer, tuple):
+                self._leave_unread(letter.name, str(answer or NotFound(letter.name.key)))
+                continue
+            body = answer[1]
+            found = self._understand(letter, body, gathered)
+            if not isinstance(found, Poison):
+                opened += [found] if found is not None else []
+            elif len(body) != letter.size:
+                why = f"a read gave {len(body):,} of the {letter.size:,} bytes that are listed"
+                self._leave_unread(letter.name, why)
+            elif body != first:
+                self._leave_unread(letter.name, "two reads of it gave different bytes")
+            else:
+                reason = str(found)[:_REASON_CHARACTERS]
+                gathered.rejected.append((letter.name, Rejection(letter.name.key, reason)))
+                gathered.bodies[letter.name] = body
+        return opened
+
+    def _understand(self, letter: Letter, body: bytes, gathered: _Gathered) -> _Opened | Poison | None:
+        """`None`: of a newer tenure, which is left for that."""
+        name = letter.name
+        try:
+            place, content = self._clerk.read(name, body)
+            if not 0 <= place.after < name.number or any(number >= name.number for number in place.ahead):
+                return Poison(f"it says that it follows itself: {place}")
+        except TooNewLetter as error:
+            self._note(name.key, str(error))
+            self._sweep_unread.add(name.uid)
+            gathered.left += 1
+            return None
+        except Poison as error:
+            return error
+        skipped = tuple(number for number in place.skipped if 0 < number <= place.after)
+        return _Opened(place, Item(name, letter.modified_ms, body, skipped, content))
+
+    def _judge(self, opened: list[_Opened], gathered: _Gathered, now_ms: int) -> None:
         """Sort out what is folded now: by age, but never before what its producer knew to be durable. However much was
         read, of a tick's bytes only so many are folded that what is decided on them has room in one entry."""
         draft = _Draft(self.state.producers)
-        waiting: list[_Opened] = []
-        for letter, body in sorted(read, key=lambda each: (each[0].modified_ms, each[0].name)):
-            name = letter.name
-            try:
-                place, content = self._clerk.read(name, body)
-                if not 0 <= place.after < name.number or any(number >= name.number for number in place.ahead):
-                    raise Poison(f"it says that it follows itself: {place}")
-            except TooNewLetter as error:
-                self._note(name.key, str(error))
-                self._sweep_unread.add(name.uid)
-                gathered.left += 1
-                continue
-            except Poison as error:
-                gathered.rejected.append((name, Rejection(name.key, str(error)[:_REASON_CHARACTERS])))
-                continue
-            skipped = tuple(number for number in place.skipped if 0 < number <= place.after)
-            waiting.append(_Opened(place, Item(name, letter.modified_ms, body, skipped, content)))
+        waiting = sorted(opened, key=lambda each: (each.item.modified_ms, each.item.name))
         for name, _ in gathered.rejected:
             draft.fold(name, ())
         progress = True
@@ -464,10 +500,10 @@ class LedgerTerm:
         put_off: list[_Opened]
         while waiting and progress:
             progress, put_off = False, []
-            for number, opened in enumerate(waiting):
-                name = opened.item.name
-                place = opened.place
-                item = opened.item
+            for number, each in enumerate(waiting):
+                name = each.item.name
+                place = each.place
+                item = each.item
                 verdict = draft.judge(name, place.after, item.skipped, place.ahead)
                 is_resumed = verdict is Verdict.EARLY and name.uid not in gathered.resumed and self._was_forgotten(name)
                 if (verdict is Verdict.FOLD or is_resumed) and gathered.items and len(item.body) > room:
@@ -487,21 +523,25 @@ class LedgerTerm:
                     room -= len(item.body)
                     progress = True
                 elif verdict is Verdict.EARLY:
-                    put_off.append(opened)
+                    put_off.append(each)
+                elif verdict is Verdict.DUPLICATE:
+                    gathered.done.append(name)
                 else:
-                    (gathered.done if verdict is Verdict.DUPLICATE else gathered.strangers).append(name)
+                    gathered.strangers.append(name)
+                    gathered.bodies[name] = item.body
             waiting = put_off
-        for opened in waiting:
-            name = opened.item.name
+        for each in waiting:
+            name = each.item.name
             self._sweep_early.add(name)
-            waited = now_ms - opened.item.modified_ms > self._config.retention * 1000
+            waited = now_ms - each.item.modified_ms > self._config.retention * 1000
             if waited and self._early[name] >= _SWEEPS_IN_VAIN:
-                reason = f"it follows number {opened.place.after} of its producer, which never came"
+                reason = f"it follows number {each.place.after} of its producer, which never came"
                 gathered.rejected.append((name, Rejection(name.key, reason)))
+                gathered.bodies[name] = each.item.body
             else:
                 gathered.early += 1
                 self._sweep_held.add(name.uid)
-                self._keep(opened.item)
+                self._keep(each.item)
         for item in gathered.items:
             self._drop(item.name)
         for name, _ in gathered.rejected:
@@ -610,12 +650,15 @@ class LedgerTerm:
     async def _set_aside(self, gathered: _Gathered) -> None:
         """Keep the bytes of what is not folded, before anybody is told that it is not."""
         for name in [*(name for name, _ in gathered.rejected), *gathered.strangers]:
-            try:
-                found = await self._store.get(name.key)
-            except NotFound:
-                continue
-            assert isinstance(found, Stored)
-            await self._store.put(DAMAGED + name.key.removeprefix(INBOX), found.body)
+            body = gathered.bodies.get(name)
+            if body is None:
+                try:
+                    found = await self._store.get(name.key)
+                except NotFound:
+                    continue
+                assert isinstance(found, Stored)
+                body = found.body
+            await self._store.put(DAMAGED + name.key.removeprefix(INBOX), body)
         for name, rejection in gathered.rejected:
             _log.warning("%s was not folded, and is kept in %s: %s", name.key, DAMAGED, rejection.reason)
         for name in gathered.strangers:

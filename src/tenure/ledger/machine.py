@@ -130,12 +130,14 @@ class LedgerState:
         )
         return [msgspec.json.encode(frame), *self.machine.snapshot()]
 
-    def restore(self, chunks: Sequence[bytes]) -> Damage | None:
-        """Become the state of a snapshot, or say what is wrong with it."""
+    def restore(self, chunks: Sequence[bytes], seq: int | None = None) -> Damage | None:
+        """Become the state of a snapshot (of entry `seq`, if given), or say what is wrong with it, unchanged."""
         try:
             frame = msgspec.json.decode(chunks[0], type=_Frame)
         except (IndexError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return unreadable(error)
+        if seq is not None and frame.seq != seq:
+            return Damage(f"it is of entry {frame.seq}")
         if frame.machine > self.machine.version:
             raise LedgerHalted(
                 f"the snapshot of entry {frame.seq} is of version {frame.machine} of the plugin's state, and this "

@@ -1,8 +1,8 @@
 """Writing to an inbox: calls that come together share one object, and each returns when that is durable (L-6).
 
 A batch is sent under one name until its outcome is certain. That the name is taken already says that an earlier copy of
-it has landed: nobody else uses it. An answer that took longer than `send_timeout` does not count, whatever it says:
-the batch may have been folded and forgotten meanwhile.
+it has landed, for nobody else uses it; it is believed of what can be read back (`create_own`). An answer that took
+longer than `send_timeout` does not count, whatever it says: the batch may have been folded and forgotten meanwhile.
 
 A batch that was given up on is named as skipped by those after it, so that nothing waits for it; should it land after
 one of them was folded, it is too late.
@@ -25,7 +25,8 @@ from tenure.ledger.config import MAX_INBOX_BYTES, LedgerConfig
 from tenure.ledger.layout import MAX_NUMBER, InboxName
 from tenure.ledger.log import log_end
 from tenure.ledger.place import Place
-from tenure.store import Applied, Outcome, Rejected, Store, Unknown
+from tenure.store import Applied, Store, Unknown
+from tenure.store.own import create_own
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -310,14 +311,14 @@ class Producer:
         """`began`: not after its name was given. A copy that is sent long after may not be believed any more."""
         config, clock = self._config, self._clock
         pause = _FIRST_PAUSE
-        outcome: Outcome | None = None
+        outcome: Applied | Unknown | None = None
         try:
             while True:
                 sent = clock.read()
                 if sent.leader_elapsed(began) < config.give_up_after:
-                    outcome = await self._store.create(name.key, body)
+                    outcome = await create_own(self._store, name.key, body)
                     heard = clock.read()
-                    if heard.leader_elapsed(sent) < config.send_timeout and isinstance(outcome, Applied | Rejected):
+                    if heard.leader_elapsed(sent) < config.send_timeout and isinstance(outcome, Applied):
                         break
                 else:
                     heard = sent

@@ -110,16 +110,25 @@ async def restore_newest(store: Store, state: LedgerState, at_least: int) -> boo
         for number in reversed(numbers):
             found = await read_snapshot(store, number)
             if isinstance(found, Found):
-                damage = state.restore(found.chunks)
-                if damage is None and state.seq == number:
+                damage = state.restore(found.chunks, number)
+                if damage is None:
                     return True
-                complaints.append(f"{number}: {damage.reason if damage is not None else 'of another entry'}")
+                complaints.append(f"{number}: {damage.reason}")
             else:
                 complaints.append(f"{number}: {found}")
             _log.warning("the snapshot of entry %s cannot be used: %s", number, complaints[-1])
         if not complaints:
             return False
     raise LedgerDamaged(f"no snapshot can be used ({'; '.join(complaints)[:400]}): put one back from a backup")
+
+
+async def restore_if_sound(store: Store, state: LedgerState, at_least: int) -> None:
+    """The same before the log is read. If none is sound, the log may still have all that they replaced: whoever reads
+    on finds out, and must not take where it ends for the end while one of them is of a later entry."""
+    try:
+        await restore_newest(store, state, at_least)
+    except LedgerDamaged as error:
+        _log.warning("the log is read from entry %s on instead: %s", at_least, error)
 
 
 class Sights:
@@ -288,6 +297,7 @@ __all__ = [
     "Sights",
     "log_key",
     "read_snapshot",
+    "restore_if_sound",
     "restore_newest",
     "snapshot_numbers",
     "write_quietly",

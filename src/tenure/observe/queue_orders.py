@@ -47,7 +47,7 @@ async def follow(store: Store, receipt: Receipt, timeout: float, clock: Clock) -
     started, pause = clock.read(), _POLL
     name = InboxName(MAX_SEQ, receipt.uid, receipt.number)
     while True:
-        await catch_up(store, state, Onlooker())
+        await catch_up(store, state, Onlooker(), clock=clock)
         if state.producers.is_done(name):
             return Followed(state.seq, state.epoch)
         left = timeout - clock.read().leader_elapsed(started)

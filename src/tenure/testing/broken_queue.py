@@ -44,7 +44,7 @@ def _folding_not_idempotent() -> list[Patch]:
 
 
 def _trusts_one_404() -> list[Patch]:
-    async def catch_up(store: Store, state: LedgerState, lead: Tenancy) -> None:
+    async def catch_up(store: Store, state: LedgerState, lead: Tenancy, **options: Any) -> None:
         await catchup_module._read_on(store, state, lead)
 
     return [(leader_module, "catch_up", catch_up)]
@@ -59,7 +59,7 @@ def _no_term_start() -> list[Patch]:
     begin, decide = LedgerTerm.begin, LedgerTerm._decide
 
     async def quiet_begin(self: LedgerTerm) -> LogEntry:
-        await catchup_module.catch_up(self._store, self.state, self._lead)
+        await catchup_module.catch_up(self._store, self.state, self._lead, clock=self._clock)
         if self.state.seq == 0:
             return await begin(self)
         return LogEntry(write_id="-", seq=self.state.seq, epoch=self._lead.epoch, time_ms=self.state.time_ms)

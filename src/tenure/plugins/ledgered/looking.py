@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenure.ledger import LedgerState
 from tenure.ledger.catchup import catch_up
 from tenure.ledger.log import log_end, read_entry
-from tenure.ledger.snapshots import restore_newest
+from tenure.ledger.snapshots import restore_if_sound
 from tenure.ledger.together import all_of
 from tenure.store import Store
 
@@ -33,7 +33,7 @@ async def look_up(store: Store, state: LedgerState) -> None:
     """
     end = await log_end(store)
     for _ in range(_ROUNDS):
-        await restore_newest(store, state, state.seq + 1)
+        await restore_if_sound(store, state, state.seq + 1)
         if await _read_on(store, state, end):
             return
     await catch_up(store, state, Onlooker())  # which tells what is wrong

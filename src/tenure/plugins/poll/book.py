@@ -31,7 +31,6 @@ from tenure.store import (
     Names,
     Outcome,
     Prefixed,
-    Rejected,
     Store,
     Stored,
     Version,
@@ -40,6 +39,7 @@ from tenure.store import (
 )
 from tenure.store import decode_name as decode_segment
 from tenure.store import encode_name as encode_segment
+from tenure.store.own import create_own
 from tenure.store.protocol import StoreInfo
 
 MAX_PLUGIN_NAME = 64
@@ -232,8 +232,7 @@ class PollBook:
 
     async def tell(self, uid: str, job_id: str, attempt: int) -> bool:
         """Put a note into a worker's inbox. False: it is not known whether it is there."""
-        outcome = await self._store.create(_note_key(uid, job_id, attempt), b"")
-        return isinstance(outcome, Applied | Rejected)  # rejected: it is there already
+        return isinstance(await create_own(self._store, _note_key(uid, job_id, attempt), b""), Applied)
 
     async def notes(self, uid: str, limit: int) -> list[tuple[str, int]]:
         """(job, attempt) for one worker, at most `limit`."""

@@ -34,7 +34,8 @@ from tenure.plugins.queue.wire import (
     encode_segment,
     read_header,
 )
-from tenure.store import Applied, Rejected, Store
+from tenure.store import Applied, Store
+from tenure.store.own import create_own
 
 _log = logging.getLogger("tenure.queue")
 
@@ -161,9 +162,9 @@ class QueueClerk:
     async def _write(self, key: str, body: bytes) -> None:
         pause = 0.05
         for last in (*([False] * (_SEGMENT_TRIES - 1)), True):
-            outcome = await self._store.create(key, body)
-            if isinstance(outcome, Applied | Rejected):
-                return  # rejected: an earlier copy of ours; nobody else has this name
+            outcome = await create_own(self._store, key, body)
+            if isinstance(outcome, Applied):
+                return
             if last:
                 raise outcome.error
             await self._clock.sleep(pause)

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from tenure.clock import Clock
 from tenure.errors import NotFound, StoreError
 from tenure.ledger.layout import SEGMENTS
-from tenure.plugins.queue.wire import Segment
+from tenure.plugins.queue.wire import Segment, Unreadable
 from tenure.store import Store, Stored
 
 SEGMENTS_KEPT = 8
@@ -37,16 +37,22 @@ class FetchedSegments:
                 self._kept.pop(name, None)
             raise
 
+    def forget(self, name: str) -> None:
+        """What was read of it makes no sense: whoever asks next reads it anew."""
+        self._kept.pop(name, None)
+
     async def _get_segment(self, name: str) -> Segment:
+        """It was whole when the log named it. So one answer that it is not there, or not whole, is not believed."""
+        is_doubtful = False
         for last in (*([False] * (_TRIES - 1)), True):
             try:
                 stored = await self._store.get(SEGMENTS + name)
                 assert isinstance(stored, Stored)
                 return Segment(stored.body)
-            except NotFound:
-                raise
-            except StoreError:
-                if last:
+            except (StoreError, Unreadable) as error:
+                is_told_again = is_doubtful and isinstance(error, NotFound | Unreadable)
+                is_doubtful = is_doubtful or isinstance(error, NotFound | Unreadable)
+                if last or is_told_again:
                     raise
                 await self._clock.sleep(_PAUSE)
         raise AssertionError("unreachable")

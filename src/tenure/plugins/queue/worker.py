@@ -19,7 +19,7 @@ import msgspec
 
 from tenure.clock import Clock, Reading
 from tenure.database.tracing import UNTRACED, Tracer, Tracing
-from tenure.errors import NotFound, StoreError, TenureError
+from tenure.errors import StoreError, TenureError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
 from tenure.plugins.failure import text_of
 from tenure.plugins.ledgered import either
@@ -338,6 +338,8 @@ class QueueWorker:
         chains: dict[str, list[HeldMessage]] = {}
         groups: list[list[HeldMessage]] = []
         broken: set[str] = set()
+        unread: dict[str, Exception] = {}
+        doubtful: set[str] = set()
         ordered = self._settings.key_concurrency == 1
         for run in hand.runs:
             if run.key in broken:
@@ -345,13 +347,14 @@ class QueueWorker:
                     self._give_back(hand, run.segment, index)
                 continue
             try:
-                segment = await self._segments.get(run.segment)
+                segment = await self._segment_of(run, unread)
                 messages = list(self._open(hand, run, segment))
             except (StoreError, Unreadable, TooNew) as error:
-                gone = isinstance(error, NotFound | Unreadable)
+                # An attempt that failed, whatever the store says: at the next one it may say something else.
+                doubtful.add(run.segment)
                 for index in range(run.low, run.high):
-                    self._fail(hand, run.segment, index, f"its body cannot be read: {error}", gone)
-                if run.key and ordered and not gone:
+                    self._fail(hand, run.segment, index, f"its body cannot be read: {error}", False)
+                if run.key and ordered:
                     broken.add(run.key)  # those behind it must not pass it
                 continue
             if not run.key or not ordered:
@@ -361,10 +364,22 @@ class QueueWorker:
             else:
                 chains[run.key] = messages
                 groups.append(messages)
+        for name in doubtful:
+            self._segments.forget(name)
         if self._settings.delivery is Delivery.AT_MOST_ONCE:
             await self._settle_first(hand, groups)
         else:
             self._make_ready(groups)
+
+    async def _segment_of(self, run: Run, unread: dict[str, Exception]) -> Segment:
+        """`unread`: those that could not be had for this ticket; they are asked for once."""
+        if run.segment in unread:
+            raise unread[run.segment]
+        try:
+            return await self._segments.get(run.segment)
+        except (StoreError, Unreadable, TooNew) as error:
+            unread[run.segment] = error
+            raise
 
     def _make_ready(self, groups: list[list[HeldMessage]]) -> None:
         """All at once: a runner that has taken a chain must have all of it."""
