@@ -156,7 +156,8 @@ class LockLost(LockError):
 class LockTimeout(LockError):
     """A lock was not acquired within the timeout, because another holds it.
 
-    `owner` and `token`: of the holder that the store showed last; `None` if others wrote the record first each time.
+    `owner` and `token`: of the holder that the store showed last; `None` if no holder was seen, as where others wrote
+    the record first each time.
     If the store gave no answer, it is `LockNotAnswered` that is raised, which is no `LockTimeout`.
     """
 

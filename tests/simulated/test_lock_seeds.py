@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tenure.coordinator.lock import LockHolder
+from tenure.coordinator.lock import Held, LockHolder
 from tenure.coordinator.lock.records import LockRecord, decode_lock
 from tenure.errors import LockError, LockNotAnswered, LockTimeout, SchemaTooNew, StoreUnavailable
 from tenure.simulate.lock_fleet import Contender, LockFleet
@@ -449,6 +449,21 @@ def test_a_timeout_says_who_holds_it_and_a_silent_store_is_another_error() -> No
                 task.result()
             assert not isinstance(silent.value, LockTimeout)
             assert isinstance(silent.value, StoreUnavailable)
+
+
+def test_who_has_just_released_it_asks_again_also_within_a_short_timeout() -> None:
+    """The pause in which others come to look was longer than the time that was given."""
+    with lock_fleet(3, busy=False) as fleet:
+        node = fleet.nodes[0]
+        fleet.network.change(node.name, latency=(0.001, 0.001))
+
+        async def twice() -> Held:
+            await (await node.lock.acquire()).release()
+            return await node.lock.acquire(timeout=0.02)
+
+        task = node.host.start(twice())
+        finished(fleet, task, within=1.0)
+        assert task.result().token == 2
 
 
 def test_the_holder_is_named_until_its_lease_has_lapsed_before_our_eyes() -> None:

@@ -14,6 +14,7 @@ import pytest
 from tenure.clock import Reading
 from tenure.coordinator.config import Hosting
 from tenure.coordinator.lock import DistributedLock, Held
+from tenure.coordinator.lock.contest import Patience
 from tenure.coordinator.lock.records import MAX_TOKEN, LockRecord, decode_lock, lock_key
 from tenure.coordinator.lock.rules import (
     Absent,
@@ -420,6 +421,18 @@ class TestScope:
             await waiting
         with pytest.raises(LockError, match="closed"):
             await lock.acquire()
+
+    async def test_a_lock_that_lapsed_before_it_was_given_is_not_a_store_without_answers(self) -> None:
+        lock = on_loop()
+        contest = lock._contest(Patience.AT_ONCE, None)
+        held = await lock._contend(contest)
+        assert held is not None
+        held.end("deadline")
+        error = contest.not_acquired()
+        assert isinstance(error, LockTimeout)
+        assert "stood still" in str(error)
+        assert (error.owner, error.token) == (None, None)
+        await lock.aclose()
 
     async def test_a_record_that_is_damaged_has_no_holder_to_name(self) -> None:
         """DR-2"""

@@ -82,8 +82,8 @@ class Contest:
             limit = _REQUESTS_AT_ONCE * self._rules.request_timeout
         try:
             async with asyncio.timeout(limit):
-                if pause:
-                    await self._clock.sleep(pause)
+                if pause:  # which leaves time to ask
+                    await self._clock.sleep(pause if limit is None else min(pause, limit / 2))
                 return await self._run()
         except TimeoutError:
             reason = self.not_acquired()
@@ -170,6 +170,8 @@ class Contest:
         seconds = self._timeout if self._timeout is not None else self._seconds_since(self._began)
         holder = self._holder
         told = f"lock {self.name!r} was not acquired within {seconds:.3g} s: "
+        if self.tenancy is not None:
+            return LockTimeout(f"{told}it lapsed while the event loop that asked for it stood still")
         if not self._is_answered():
             told += "the store gave no answer"
             if self._failure is not None:

@@ -140,10 +140,8 @@ class DistributedLock:
         """
         self._keeper.check_process()
         desk = self._desk("")
-        try:
-            sight = await desk.look()
-        finally:
-            self._keeper.keep_watch(self._key, desk.watch)
+        sight = await desk.look()
+        self._keeper.keep_watch(self._key, desk.watch)
         action = decide(self._rules, sight, desk.uid, self._clock.read())
         if isinstance(action, Refuse):
             raise refusal(self.name, action)
