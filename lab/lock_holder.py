@@ -20,7 +20,7 @@ from random import Random
 
 from lab.believer import PERIOD, boottime_ns, say
 from tenure.coordinator.lock import DistributedLock, Held
-from tenure.errors import LockLost, LockTimeout
+from tenure.errors import LockLost, LockNotAnswered, LockTimeout
 from tenure.store import Metered, open_store
 
 
@@ -68,7 +68,7 @@ async def hold_again_and_again(arguments: argparse.Namespace) -> None:
     while not ended.is_set():
         try:
             held = await lock.acquire(timeout=5.0)
-        except LockTimeout:
+        except (LockTimeout, LockNotAnswered):
             continue  # so that SIGTERM is seen; the watch goes on, and so does the wait
         got_ns = boottime_ns()
         log.held = held

@@ -17,7 +17,8 @@
     │   │   └── RequestNotAnswered    nothing has come of it yet
     │   ├── LockError                 a lock cannot be had or kept: its record is damaged, its database closed
     │   │   ├── LockLost              a lock is not held any more, or not for long enough
-    │   │   └── LockTimeout           a lock was not to be had in the time given
+    │   │   ├── LockTimeout           a lock was not acquired within the timeout: another holds it (`owner`, `token`)
+    │   │   └── LockNotAnswered (StoreUnavailable)  not acquired: the store gave no answer in that time
     │   ├── CommandStillRunning       an OS command was killed, and something of it has not ended
     │   └── SchemaTooNew              the bucket was written by a newer tenure
     ├── LedgerError                   what a plugin decided, and what it is to decide
@@ -153,7 +154,17 @@ class LockLost(LockError):
 
 
 class LockTimeout(LockError):
-    """A lock was not to be had in the time given."""
+    """A lock was not acquired within the timeout, because another holds it.
+
+    `owner` and `token`: of the holder that the store showed last; `None` if no holder was seen, as where others wrote
+    the record first each time.
+    If the store gave no answer, it is `LockNotAnswered` that is raised, which is no `LockTimeout`.
+    """
+
+    def __init__(self, message: str, *, owner: str | None = None, token: int | None = None) -> None:
+        super().__init__(message)
+        self.owner = owner
+        self.token = token
 
 
 class CommandStillRunning(CoordinationError):
@@ -257,6 +268,10 @@ class WriteUnknown(StoreUnavailable):
     def __init__(self, message: str, *, record_id: str | None = None) -> None:
         super().__init__(message)
         self.record_id = record_id
+
+
+class LockNotAnswered(LockError, StoreUnavailable):
+    """A lock was not acquired, because the store gave no answer in time: whether it is held is not known."""
 
 
 class ServerError(StoreUnavailable):

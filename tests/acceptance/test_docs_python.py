@@ -81,12 +81,15 @@ async def test_locks(tmp_path: Path) -> None:
         stock[item] = token
         return 1
 
-    first, second = python("locks.md")
+    first, second, third = python("locks.md")
     async with tenure.Database(tmp_path.as_uri()) as db:
         await run(first, db=db, write_report=write_report)
         await run(first, db=db, write_report=write_report)
         names = await run(second, db=db, sql=sql, n=3, item="apple")
-    assert tokens == [1, 2]
+        await run(third, db=db, write_report=write_report)
+        async with db.lock("nightly-report"):
+            assert await db.lock("nightly-report").try_acquire() is None
+    assert tokens == [1, 2, 3]
     assert (names["rows"], stock) == (1, {"apple": 1})
 
 

@@ -27,6 +27,7 @@ import tenure
 from tenure import blocking
 from tenure.blocking.portal import Flag
 from tenure.coordinator import runner
+from tenure.coordinator.lock import LockHolder
 from tenure.coordinator.overrun import EXIT_OVERRAN
 from tenure.errors import (
     ConfigError,
@@ -617,12 +618,15 @@ class TestDatabase:
                 assert held.renew() > 0
                 lock = other.lock("job", ttl=5, timeout=0.2)
                 assert lock.try_acquire() is None
-                with pytest.raises(LockTimeout), lock:
+                assert lock.try_acquire(timeout=0.2) is None
+                with pytest.raises(LockTimeout, match="held by 'ada' under token 1"), lock:
                     pass
+                assert lock.holder() == LockHolder(owner="ada", token=1, ttl=5.0)
                 with pytest.raises(CoordinationError):
                     database.close()
             assert not held.is_held()
             assert held.release() is True
+            assert lock.holder() is None
             mine = database.lock("job", ttl=5)
             with mine, pytest.raises(LockError, match="reentrant"):
                 mine.acquire()

@@ -6,11 +6,13 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from tenure.coordinator.lock import Held, LockHolder
 from tenure.coordinator.lock.records import LockRecord, decode_lock
-from tenure.errors import LockError, LockTimeout, SchemaTooNew
+from tenure.errors import LockError, LockNotAnswered, LockTimeout, SchemaTooNew, StoreUnavailable
 from tenure.simulate.lock_fleet import Contender, LockFleet
 from tenure.simulate.lock_judge import KEY
 from tenure.simulate.lock_judge import LOCK as NAME
@@ -296,6 +298,199 @@ def test_those_who_only_try_find_out_that_a_holder_died(tasks: int) -> None:
         trying.host.start(try_again_and_again())
         fleet.run(holder.ttl * 1.02 + 0.1 + 1.0)
         assert trying.grants == 1
+
+
+def finished(fleet: LockFleet, task: asyncio.Task[Any], within: float) -> float:
+    """Seconds until `task` is done."""
+    began = fleet.world.now
+    while not task.done():
+        fleet.run(0.01)
+        assert fleet.world.now <= began + within, f"not done within {within:g} s"
+    return fleet.world.now - began
+
+
+def again(node: Contender) -> Contender:
+    """A new process, which has seen nothing yet."""
+    node.host.crash()
+    node.start()
+    return node
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_new_process_that_may_wait_takes_over_from_a_holder_that_died(seed: int) -> None:
+    """DR-2: four new processes, one after another, found it held, and so would each after them."""
+    with lock_fleet(seed, busy=False) as fleet:
+        holder, newcomer = fleet.nodes[0], fleet.nodes[1]
+        hold(fleet, holder)
+        holder.host.crash()
+        for _ in range(4):
+            at_once = again(newcomer).host.start(newcomer.lock.try_acquire())
+            finished(fleet, at_once, within=1.0)
+            assert at_once.result() is None, "it cannot know"
+        waiting = again(newcomer).host.start(newcomer.lock.try_acquire(timeout=1.1 * holder.ttl + 1))
+        seconds = finished(fleet, waiting, within=(1.1 * holder.ttl + 1) / 0.99)
+        assert waiting.result().token == 2
+        assert holder.ttl <= seconds <= (holder.ttl * 1.01 + 0.1) / 0.99 + 0.5
+
+
+def test_who_may_wait_less_than_a_lease_finds_out_with_the_next_call() -> None:
+    """DR-2: what one call has watched counts for the next of the same process."""
+    with lock_fleet(3, busy=False) as fleet:
+        holder, trying = fleet.nodes[0], fleet.nodes[1]
+        hold(fleet, holder)
+        holder.host.crash()
+        for acquired in (False, False, True):
+            task = trying.host.start(trying.lock.try_acquire(timeout=0.4 * holder.ttl))
+            finished(fleet, task, within=0.5 * holder.ttl)
+            assert (task.result() is not None) is acquired
+
+
+def test_who_may_wait_is_told_at_once_that_the_holder_is_alive() -> None:
+    """DR-2: a cron job that runs unless another does need not wait for the other to end."""
+    with lock_fleet(3, busy=False) as fleet:
+        holder, trying = fleet.nodes[0], fleet.nodes[1]
+        hold(fleet, holder)
+        task = trying.host.start(trying.lock.try_acquire(timeout=100.0))
+        assert finished(fleet, task, within=holder.ttl) <= holder.ttl / 3 / 0.99 + 1.5
+        assert task.result() is None
+        assert holder.believing()
+
+
+def test_who_may_wait_gets_a_lock_that_is_released_meanwhile() -> None:
+    with lock_fleet(3, busy=False) as fleet:
+        holder, trying = fleet.nodes[0], fleet.nodes[1]
+        holder.ttl = 15.0  # so that it does not renew it before
+        hold(fleet, again(holder))
+        task = trying.host.start(trying.lock.try_acquire(timeout=100.0))
+        fleet.run(0.1)
+        give_back(holder)
+        finished(fleet, task, within=2.0)
+        assert task.result().token == 2
+
+
+@pytest.mark.parametrize("timeout", [0.0, 2.0])
+def test_a_store_that_gives_no_answer_does_not_keep_who_only_tries(timeout: float) -> None:
+    """DR-2: with a server that was frozen it took 14 s."""
+    with lock_fleet(3, busy=False) as fleet:
+        holder, trying = fleet.nodes[0], fleet.nodes[1]
+        trying.ttl = 15.0
+        again(trying)
+        hold(fleet, holder)
+        fleet.network.cut(trying.name)
+        task = trying.host.start(trying.lock.try_acquire(timeout=timeout))
+        limit = timeout or 3.75
+        assert finished(fleet, task, within=10.0) <= limit / 0.99 + 0.1
+        with pytest.raises(LockNotAnswered, match=r"the store gave no answer.*and it is not known who holds it"):
+            task.result()
+
+
+def test_a_take_that_gets_no_answer_in_time_is_taken_back() -> None:
+    """DR-2: the answer comes too late for who tried, and nobody is left to release the lock."""
+    with lock_fleet(3, busy=False) as fleet:
+        trying, other = fleet.nodes[0], fleet.nodes[1]
+
+        def deaf(host: str, verb: str, key: str, now: float) -> None:
+            if host == trying.name and verb == "create":
+                fleet.network.cut_replies(trying.name)
+
+        fleet.network.on_request = deaf
+        task = trying.host.start(trying.lock.try_acquire(timeout=0.5))
+        finished(fleet, task, within=1.0)
+        with pytest.raises(LockNotAnswered):
+            task.result()
+        fleet.network.on_request = None
+        fleet.network.heal(trying.name)
+        fleet.run(0.5 * trying.ttl)
+        hold(fleet, other)
+
+
+def test_whenever_the_time_is_over_nothing_is_left_behind() -> None:
+    """DR-2: also where it is over while the write that takes the lock is on its way, and the answer is `None`."""
+    taken_back = 0
+    for instant in range(20):
+        with lock_fleet(3, busy=False) as fleet:
+            holder, trying = fleet.nodes[0], fleet.nodes[1]
+            hold(fleet, holder)
+            holder.host.crash()
+            timeout = holder.ttl * 1.01 + 0.1 + 0.01 * instant
+            task = trying.host.start(trying.lock.try_acquire(timeout=timeout))
+            finished(fleet, task, within=timeout * 1.02)
+            if task.result() is not None:
+                continue
+            fleet.run(1.0)
+            record = decode_lock(fleet.bucket.body(KEY) or b"", NAME)
+            assert isinstance(record, LockRecord)
+            assert record.owner == holder.name or record.released
+            taken_back += record.owner == trying.name
+    assert taken_back
+
+
+def test_a_timeout_says_who_holds_it_and_a_silent_store_is_another_error() -> None:
+    """DR-2"""
+    with lock_fleet(3, busy=False) as fleet:
+        holder, waiter = fleet.nodes[0], fleet.nodes[1]
+        hold(fleet, holder)
+        for timeout in (0.0, 3.0):
+            task = waiter.host.start(waiter.lock.acquire(timeout=timeout))
+            finished(fleet, task, within=4.0)
+            with pytest.raises(LockTimeout, match=rf"held by '{holder.name}' under token 1") as held:
+                task.result()
+            assert (held.value.owner, held.value.token) == (holder.name, 1)
+        task = waiter.host.start(waiter.lock.acquire(timeout=12.0))
+        fleet.run(2.0)
+        fleet.network.cut(waiter.name)
+        finished(fleet, task, within=12.0)
+        with pytest.raises(LockNotAnswered, match=rf"no answer.*before, it was held by '{holder.name}' under token 1"):
+            task.result()
+        for timeout in (0.0, 3.0):
+            task = waiter.host.start(waiter.lock.acquire(timeout=timeout))
+            finished(fleet, task, within=12.0)
+            with pytest.raises(LockNotAnswered) as silent:
+                task.result()
+            assert not isinstance(silent.value, LockTimeout)
+            assert isinstance(silent.value, StoreUnavailable)
+
+
+def test_who_has_just_released_it_asks_again_also_within_a_short_timeout() -> None:
+    """The pause in which others come to look was longer than the time that was given."""
+    with lock_fleet(3, busy=False) as fleet:
+        node = fleet.nodes[0]
+        fleet.network.change(node.name, latency=(0.001, 0.001))
+
+        async def twice() -> Held:
+            await (await node.lock.acquire()).release()
+            return await node.lock.acquire(timeout=0.02)
+
+        task = node.host.start(twice())
+        finished(fleet, task, within=1.0)
+        assert task.result().token == 2
+
+
+def test_the_holder_is_named_until_its_lease_has_lapsed_before_our_eyes() -> None:
+    """DR-2"""
+    with lock_fleet(3, busy=False) as fleet:
+        holder, asking = fleet.nodes[0], fleet.nodes[1]
+
+        def ask() -> Any:
+            task = asking.host.start(asking.lock.holder())
+            finished(fleet, task, within=1.0)
+            return task.result()
+
+        assert ask() is None, "nobody ever held it"
+        hold(fleet, holder)
+        assert ask() == LockHolder(owner=holder.name, token=1, ttl=holder.ttl)
+        fleet.run(3 * holder.ttl)
+        assert ask() is not None, "it renews"
+        give_back(holder)
+        fleet.run(0.5)
+        assert ask() is None, "it was released"
+        hold(fleet, holder)
+        holder.host.crash()
+        died = fleet.world.now
+        while (found := ask()) is not None:
+            assert found.token == 2
+            fleet.run(0.2)
+        assert holder.ttl / 1.01 <= fleet.world.now - died <= holder.ttl * 1.02 / 0.99 + 0.5
 
 
 # What a damaged record does

@@ -14,6 +14,7 @@ import pytest
 from tenure.clock import Reading
 from tenure.coordinator.config import Hosting
 from tenure.coordinator.lock import DistributedLock, Held
+from tenure.coordinator.lock.contest import Patience
 from tenure.coordinator.lock.records import MAX_TOKEN, LockRecord, decode_lock, lock_key
 from tenure.coordinator.lock.rules import (
     Absent,
@@ -32,7 +33,18 @@ from tenure.coordinator.lock.rules import (
 )
 from tenure.election.holding import Holding
 from tenure.election.records import Damage, TooNew, encode
-from tenure.errors import ConfigError, CoordinationError, ForkedProcess, InvalidKey, LockError, LockLost, LockTimeout
+from tenure.errors import (
+    ConfigError,
+    CoordinationError,
+    ForkedProcess,
+    InvalidKey,
+    LockError,
+    LockLost,
+    LockNotAnswered,
+    LockTimeout,
+    SchemaTooNew,
+    StoreUnavailable,
+)
 from tenure.store import StoreInfo, Version
 from tenure.store.memory import MemoryStore
 from tenure.testing import SimulatedClock
@@ -193,6 +205,11 @@ class TestSettings:
         with pytest.raises(ConfigError, match="timeout"):
             await DistributedLock(MemoryStore(), "job").acquire(timeout=timeout)
 
+    @pytest.mark.parametrize("timeout", [-1, 86_401, "5", None])
+    async def test_a_timeout_that_who_only_tries_cannot_have(self, timeout: Any) -> None:
+        with pytest.raises(ConfigError, match="timeout"):
+            await DistributedLock(MemoryStore(), "job").try_acquire(timeout=timeout)
+
     async def test_an_owner_that_cannot_be(self) -> None:
         with pytest.raises(ConfigError, match="owner"):
             DistributedLock(MemoryStore(), "job", owner="line\nbreak")
@@ -200,6 +217,9 @@ class TestSettings:
     def test_errors(self) -> None:
         assert issubclass(LockLost, LockError)
         assert issubclass(LockTimeout, LockError)
+        assert issubclass(LockNotAnswered, LockError)
+        assert issubclass(LockNotAnswered, StoreUnavailable), "DR-2: as any store that does not answer"
+        assert not issubclass(LockNotAnswered, LockTimeout)
         assert issubclass(LockError, CoordinationError)
 
 
@@ -401,6 +421,28 @@ class TestScope:
             await waiting
         with pytest.raises(LockError, match="closed"):
             await lock.acquire()
+
+    async def test_a_lock_that_lapsed_before_it_was_given_is_not_a_store_without_answers(self) -> None:
+        lock = on_loop()
+        contest = lock._contest(Patience.AT_ONCE, None)
+        held = await lock._contend(contest)
+        assert held is not None
+        held.end("deadline")
+        error = contest.not_acquired()
+        assert isinstance(error, LockTimeout)
+        assert "stood still" in str(error)
+        assert (error.owner, error.token) == (None, None)
+        await lock.aclose()
+
+    async def test_a_record_that_is_damaged_has_no_holder_to_name(self) -> None:
+        """DR-2"""
+        store = MemoryStore()
+        await store.put(lock_key("job"), b"{")
+        with pytest.raises(LockError, match="rebuild"):
+            await on_loop(store).holder()
+        await store.put(lock_key("job"), b'{"schemaVersion": 2}')
+        with pytest.raises(SchemaTooNew):
+            await on_loop(store).holder()
 
     async def test_rebuild_leaves_a_sound_record_alone(self) -> None:
         lock = on_loop()

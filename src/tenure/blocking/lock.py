@@ -96,7 +96,8 @@ class Lock:
     def acquire(self, timeout: float | timedelta | None = None) -> Held:
         """Wait until the lock is ours. It is then renewed until it is released, lost, or the process ends.
 
-        Raises `LockTimeout` after `timeout` seconds, and `LockError` if its record is damaged.
+        After `timeout` seconds it raises `LockTimeout` if another holds it, and `LockNotAnswered` if the store gave no
+        answer; `LockError` if its record is damaged.
         """
         if threading.current_thread() in self._inside and not self._portal.is_forked:
             raise LockError(
@@ -106,10 +107,18 @@ class Lock:
         held = self._portal.call(lambda: self._lock.acquire(timeout), take_back=lambda held: held.release())
         return Held(self._portal, held)
 
-    def try_acquire(self) -> Held | None:
-        """The lock, if it is free; `None` if somebody holds it. Raises `StoreError` if the store did not say."""
-        held = self._portal.call(self._lock.try_acquire, take_back=_give_back)
+    def try_acquire(self, timeout: float | timedelta = 0.0) -> Held | None:
+        """The lock, if nobody holds it; `None` if somebody does. Raises `LockNotAnswered` if the store did not say.
+
+        With a `timeout` it waits for so long at most to see whether the holder is alive: `None` as soon as that renews
+        it, and the lock if it is released or its lease lapses. Give `1.1 * ttl + 1` to take over from a dead holder.
+        """
+        held = self._portal.call(lambda: self._lock.try_acquire(timeout), take_back=_give_back)
         return None if held is None else Held(self._portal, held)
+
+    def holder(self) -> locks.LockHolder | None:
+        """Who holds it, as the store shows it now (one request); `None` if nobody does. It may be over any time."""
+        return self._portal.call(self._lock.holder)
 
     def __enter__(self) -> Held:
         held = self.acquire(self._timeout)

@@ -13,6 +13,6 @@ hypervisor stopped all its clocks. What you write to must refuse a token lower t
 
 from tenure.coordinator.lock.held import Held
 from tenure.coordinator.lock.keeper import LockKeeper
-from tenure.coordinator.lock.lock import DistributedLock
+from tenure.coordinator.lock.lock import DistributedLock, LockHolder
 
-__all__ = ["DistributedLock", "Held", "LockKeeper"]
+__all__ = ["DistributedLock", "Held", "LockHolder", "LockKeeper"]

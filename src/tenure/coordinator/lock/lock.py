@@ -10,10 +10,12 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.config import Hosting
 from tenure.coordinator.layout import check_name
-from tenure.coordinator.lock.contest import Contest
+from tenure.coordinator.lock.contest import Contest, Patience, refusal
 from tenure.coordinator.lock.desk import Grant, LockDesk
 from tenure.coordinator.lock.held import Held
 from tenure.coordinator.lock.keeper import LockKeeper
@@ -25,13 +27,13 @@ from tenure.coordinator.lock.records import (
     decode_lock,
     lock_key,
 )
-from tenure.coordinator.lock.rules import LockRules
+from tenure.coordinator.lock.rules import LockRules, Refuse, Wait, decide
 from tenure.coordinator.lock.scope import LockScope
 from tenure.coordinator.lock.tenancy import Tenancy
 from tenure.election.holding import Holding
 from tenure.election.records import TooNew, encode
 from tenure.entropy import NewId, Random, new_id
-from tenure.errors import ConfigError, LockError, LockLost, LockTimeout, NotFound, SchemaTooNew
+from tenure.errors import ConfigError, LockError, LockLost, NotFound, SchemaTooNew
 from tenure.store import Applied, Store, Stored, Unknown
 from tenure.store.limited import TimeLimited
 
@@ -39,6 +41,15 @@ DEFAULT_TTL = 15.0
 MIN_TTL_SECONDS = 0.5
 _GCS_SHORTEST_RENEWAL = 2.0
 _DAY = 86_400.0
+
+
+class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds a lock, as its record in the bucket says."""
+
+    owner: str
+    token: int
+    ttl: float
+    """Seconds for which it is held without being renewed."""
 
 
 class DistributedLock:
@@ -49,7 +60,7 @@ class DistributedLock:
 
     `ttl`: for how long it is held without being renewed, in seconds; it is renewed by itself, every third of it. Longer
     outlives longer outages of the store; shorter is passed on sooner after its holder died. `owner` is what others are
-    told of who holds it. `timeout` is for `async with`: `LockTimeout` after so many seconds; `None` waits for ever.
+    told of who holds it. `timeout` is for `async with`: as in `acquire()`; `None` waits for ever.
 
     The object may be shared: each `acquire()` is a contender of its own, and never do two of them hold the lock. It is
     not reentrant: a task inside `async with` that acquires the same lock again gets a `LockError` at once.
@@ -90,26 +101,54 @@ class DistributedLock:
     async def acquire(self, timeout: float | timedelta | None = None) -> Held:
         """Wait until the lock is ours. It is then renewed until it is released, lost, or the process ends.
 
-        Raises `LockTimeout` after `timeout` seconds, and `LockError` if its record is damaged. If the call is
-        cancelled, what it may have sent is taken back.
+        After `timeout` seconds it raises `LockTimeout` if another holds it, and `LockNotAnswered` if the store gave no
+        answer; `LockError` if its record is damaged. If the call is cancelled, what it may have sent is taken back.
         """
         self._check_not_inside()
         seconds, began = _timeout(timeout), self._clock.read()
         while True:
             left = None if seconds is None else max(0.0, seconds - self._clock.read().leader_elapsed(began))
-            held = await self._contend(patient=left != 0, timeout=left or None)
+            contest = self._contest(Patience.AT_ONCE if left == 0 else Patience.UNTIL_ACQUIRED, left or None)
+            held = await self._contend(contest)
             if held is not None:
                 return held
             if left == 0:
-                raise LockTimeout(f"lock {self.name!r} was not to be had within {seconds:g} s")
+                raise contest.not_acquired()
 
-    async def try_acquire(self) -> Held | None:
-        """The lock, if it is free; `None` if somebody holds it.
+    async def try_acquire(self, timeout: float | timedelta = 0.0) -> Held | None:
+        """The lock, if nobody holds it; `None` if somebody does. Raises `LockNotAnswered` if the store did not say.
 
-        Called again and again, at least once in a ttl, it also finds out that a holder died (of at most 10,000 locks
-        of one `Database`). Raises `StoreError` if the store did not say.
+        Whether the holder of a lock that was not released is alive shows only with time. Without a `timeout` it is
+        taken to be, so that a new process never takes over from one that died. With one, the record is watched for so
+        long at most: `None` as soon as its holder renews it; the lock if it is released, or if its lease lapses, which
+        is `ttl` x 1.01 + 0.1 s after the first look. Give `timeout=1.1 * ttl + 1`, with the `ttl` that its holders use.
+
+        What was watched counts for the next call of the same `Database` (of at most 10,000 locks), so that calls
+        without a timeout, at least one in a ttl, find a dead holder too.
         """
-        return await self._contend(patient=False, timeout=None)
+        wait = _timeout(timeout)
+        if wait is None:
+            raise ConfigError("timeout is None: give seconds or a timedelta; acquire() waits for ever")
+        return await self._contend(self._contest(Patience.UNTIL_KNOWN if wait else Patience.AT_ONCE, wait or None))
+
+    async def holder(self) -> LockHolder | None:
+        """Who holds it, as the store shows it now (one request); `None` if nobody does. It may be over any time.
+
+        A holder that died is named until its lease has lapsed before the eyes of this `Database`: as in
+        `try_acquire()`, it has to be asked at least once in a ttl for that. Raises `StoreError` if the store does not
+        say, and `LockError` if the record is damaged.
+        """
+        self._keeper.check_process()
+        desk = self._desk("")
+        sight = await desk.look()
+        self._keeper.keep_watch(self._key, desk.watch)
+        action = decide(self._rules, sight, desk.uid, self._clock.read())
+        if isinstance(action, Refuse):
+            raise refusal(self.name, action)
+        record = sight.found
+        if not isinstance(action, Wait) or not isinstance(record, LockRecord):
+            return None
+        return LockHolder(owner=record.owner, token=record.token, ttl=record.ttl_seconds)
 
     async def aclose(self) -> None:
         """Give back all that was acquired here. For a lock made without a `Database`, which does this for its own."""
@@ -202,28 +241,37 @@ class DistributedLock:
             task = next(iter(self._scopes))
         return self._scopes.pop(task)
 
-    async def _contend(self, *, patient: bool, timeout: float | None) -> Held | None:
-        self._keeper.check_process()
-        desk = LockDesk(self._store, self.name, self._draw_id(), self.owner, self._rules, self._clock, self._draw_id)
+    def _desk(self, uid: str) -> LockDesk:
+        desk = LockDesk(self._store, self.name, uid, self.owner, self._rules, self._clock, self._draw_id)
         desk.watch = self._keeper.watch_of(self._key)
+        return desk
+
+    def _contest(self, patience: Patience, timeout: float | None) -> Contest:
+        self._keeper.check_process()
         contest = Contest(
-            desk,
+            self._desk(self._draw_id()),
             self.name,
             self._rules,
             self._clock,
             self._random,
-            patient=patient,
+            patience=patience,
             timeout=timeout,
             install=lambda desk, grant: self._install(desk, grant, contest.user_loop),
         )
+        return contest
+
+    async def _contend(self, contest: Contest) -> Held | None:
+        courteous = contest.patience is Patience.UNTIL_ACQUIRED
         try:
-            tenancy = await self._keeper.ask(self._keeper.contend(contest, self._random, courteous=patient))
+            tenancy = await self._keeper.ask(self._keeper.contend(contest, self._random, courteous=courteous))
         except BaseException:
             self._keeper.tell(self._keeper.drop, contest)
             raise
         finally:
-            self._keeper.keep_watch(self._key, desk.watch)
+            self._keeper.keep_watch(self._key, contest.desk.watch)
         if tenancy is None:
+            if contest.desk.may_have_landed:
+                self._keeper.tell(self._keeper.drop, contest)
             return None
         if not tenancy.held.is_held():
             # It was ours, and this loop or process stood still until it was not: nothing may begin under it.
