@@ -13,7 +13,7 @@ from tenure.database import Database
 from tenure.errors import CoordinationError
 from tenure.plugins.cluster_health import ClusterHealth
 from tenure.plugins.supervisor.child import ChildState, ChildStatus, Context, token_of
-from tests.simulated.fleet import Fleet, Node
+from tests.simulated.fleet import QUICK, Fleet, Node
 
 
 class Watched:
@@ -147,6 +147,31 @@ def test_every_node_answers_and_the_answer_follows_the_leadership_and_the_store(
         watched.fleet.run(90)
         assert watched.code(other) == 200
         assert watched.code(leader.name) == 200
+
+
+@pytest.mark.parametrize("membership", [True, False])
+def test_a_leader_that_nobody_replaces_makes_it_degraded_and_then_unhealthy(membership: bool) -> None:
+    """WA-1."""
+    with Fleet(config=QUICK.replace(membership=membership)) as fleet:
+        leader = fleet.join("a")
+        fleet.lead()
+        follower = fleet.join("b", eligible=False)
+        fleet.run(20)
+        health = ClusterHealth.observe(follower.service, clock=follower.host.clock)
+        follower.done(health.start())
+        fleet.run(20)
+        assert health.report().status == "healthy"
+        leader.host.crash()
+        fleet.until(lambda: health.report().status == "degraded", 40)
+        code, _, body = health.response()
+        assert (code, json.loads(body)["leader"]) == (200, None)
+        fleet.run(QUICK.expected_failover() - 1)
+        assert health.response()[0] == 200
+        fleet.run(2)
+        assert health.response()[0] == 503
+        fleet.join("c")
+        fleet.until(lambda: health.report().status == "healthy", 40)
+        follower.done(health.stop())
 
 
 def test_a_child_whose_lease_ended_is_unhealthy_at_once() -> None:

@@ -456,6 +456,19 @@ class TestColdStart:
             assert follower[-1] == "ready"
             assert "preparation" not in follower
 
+    def test_a_plugin_does_not_lead_before_its_hook_is_called(self) -> None:
+        """WA-3: its process leads during the preparation, and other subscribers may be at work."""
+        with Fleet() as fleet:
+            node, plugin = fleet.join("a"), Noting(skip_cold_start=False)
+            give(fleet, node, plugin)
+            fleet.lead()
+            fleet.run(1)
+            assert node.service.is_leader()
+            assert plugin.said() == []
+            assert (plugin.is_coordinator, plugin.lead) == (False, None)
+            fleet.until(lambda: plugin.said())
+            assert plugin.is_coordinator
+
     @pytest.mark.req("CP-3")
     def test_it_is_skipped_where_somebody_led_or_leads(self) -> None:
         with Fleet() as fleet:

@@ -78,7 +78,7 @@ class Coordinator:
         return self._service.get_epoch()
 
     def get_leader(self, *, fresh: bool = False) -> str | None:
-        """Who leads, as last observed; `fresh=True` reads the store."""
+        """Who leads, as last observed; `fresh=True` reads the store. `None` also once the lease has lapsed."""
         return self._portal.call(lambda: self._service.get_leader(fresh=fresh))
 
     def get_active_workers(self, *, fresh: bool = False) -> list[str]:

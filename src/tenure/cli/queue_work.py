@@ -308,6 +308,8 @@ class _Session:
 
     def _leader_changed(self, event: Any) -> None:
         assert isinstance(event, LeaderChanged)
+        if event.new_leader is None and event.previous_leader == self._worker_id:
+            return  # our own term is over, and whoever leads next is told of
         who = f"{event.new_leader} leads, epoch {event.epoch}" if event.new_leader is not None else "nobody leads"
         self._tell("leader", who, leader=event.new_leader, epoch=event.epoch)
 

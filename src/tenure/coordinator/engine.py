@@ -42,6 +42,7 @@ from tenure.coordinator.hooks import Seat, settle_quietly
 from tenure.coordinator.layout import namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Grant, Held, Identity, LeaseDesk, Spoilt, Taken
+from tenure.coordinator.lease_watch import LeaseWatch
 from tenure.coordinator.metrics import Metrics
 from tenure.coordinator.overrun import Hooks, OverrunWatch, all_returned, pending
 from tenure.coordinator.pulse import write_pulse
@@ -117,6 +118,7 @@ class Engine:
         config: CoordinatorConfig,
         longest_lease: float,
         who: Identity,
+        watch: LeaseWatch,
         clock: Clock,
         random: Random,
         draw_id: NewId,
@@ -131,6 +133,7 @@ class Engine:
         self._namespace = namespace
         self._config = config
         self._who = who
+        self._lease_watch = watch
         self._clock = clock
         self._random = random
         self._draw_id = draw_id
@@ -168,6 +171,8 @@ class Engine:
         self._trouble: str | None = None
         """What the store said last, until a heartbeat went well."""
         self._told_members: tuple[Member, ...] = ()
+        self._told_gone: str | None = None
+        self._told_elected = 0
         # Running
         self._poke = asyncio.Event()
         self._beat: asyncio.Future[bool] | None = None
@@ -185,9 +190,28 @@ class Engine:
     # What the service asks
 
     @property
-    def leader(self) -> tuple[str | None, int]:
-        """(leader, epoch) as last observed."""
-        return self._announced
+    def epoch(self) -> int:
+        """The highest that was seen."""
+        return self._announced[1]
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads, as may be said at this instant. This worker's own id stands for its current term alone: it knows
+        better than a lease that has not lapsed yet. Read from any thread."""
+        lead = self.lead
+        if lead is not None and lead.is_current():
+            return self._who.worker_id
+        seen = self._lease_watch.leader(self._clock.read())
+        return None if seen == self._who.worker_id else seen
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who is alive, as last observed, without a leader that died and was not replaced. Read from any thread."""
+        members, gone = self.fleet.members, self._gone()
+        return members if gone is None else tuple(member for member in members if member.uid != gone)
+
+    def _gone(self) -> str | None:
+        return self._lease_watch.gone(self._clock.read(), self._config.worker_timeout)
 
     def remember(self, epoch: int) -> None:
         """An earlier start of this process has seen `epoch`."""
@@ -331,6 +355,7 @@ class Engine:
     async def _next_action(self) -> None:
         now = self._clock.read()
         self._advance_cold_start(now)
+        self._tell_what_lapsed()
         action = decide(self._knowledge(now), now)
         if isinstance(action, Wait):
             await self._rest(action.seconds, now)
@@ -472,7 +497,8 @@ class Engine:
         found = sight.found
         if isinstance(found, State):
             self._reported_damage = None
-            self._announce(found.leader_id, found.epoch)
+            self._lease_watch.saw(found, sight.last)
+            self._announce(self.leader, found.epoch)
             if self._config.membership and found.members_version and await self.fleet.read(found.members_version):
                 self._tell_members()
         elif isinstance(found, Damage):
@@ -557,6 +583,7 @@ class Engine:
     def _promote(self, lead: Lead) -> None:
         now = self._clock.read()
         self.lead = lead
+        self._lease_watch.forget()  # whoever led before us does not lead after us
         self._not_before = None
         self._update(confirmed=True, last_try=None)
         self.fleet.begin_to_lead()
@@ -747,6 +774,7 @@ class Engine:
         else:
             _log.info("%s no longer leads %r, epoch %d: %s", who, self._namespace, lead.epoch, reason, extra=facts)
         self._bus.emit(CoordinatorDemoted(self._who.worker_id, lead.epoch, reason))
+        self._announce(None, lead.epoch)
 
     # Heartbeats
 
@@ -867,7 +895,7 @@ class Engine:
         )
 
     def _tell_members(self) -> None:
-        members = self.fleet.members
+        members = self.members
         if members != self._told_members:
             self._told_members = members
             if not self._bus.is_heard:
@@ -914,15 +942,29 @@ class Engine:
             who = "nobody" if leader is None else repr(leader)  # from the bucket: it may hold a line of its own
             _log.info("%s leads %r, as seen here, epoch %d", who, self._namespace, epoch, extra=facts)
         self._bus.emit(LeaderChanged(self._namespace, previous, leader, epoch))
-        self._told_cannot_stand = None  # if it happens after this, it is news
+        if leader is not None:
+            self._told_cannot_stand = None  # if it happens after this, it is news
         self._signal()
-        if leader is None:
-            return
+        if leader is None or epoch <= self._told_elected:
+            return  # found again after a while without an answer, it was not elected again
+        self._told_elected = epoch
         self._metrics.leader_changed()
         if not self._bus.is_heard:
             return
         workers = tuple(sorted(member.worker_id for member in self.fleet.members))
         self._bus.emit(CoordinatorElected(leader, epoch, workers))
+
+    def _tell_what_lapsed(self) -> None:
+        """A leader that is gone is told of when its lease is over, and not only when somebody takes it."""
+        if self._tenure is not None:
+            return
+        if self._announced[0] is not None and self.leader is None:
+            self._announce(None, self._announced[1])
+        gone = self._gone()
+        if gone != self._told_gone:
+            self._told_gone = gone
+            if gone is not None:
+                self._tell_members()
 
     def _report_damage(self, sight: Sight | None, reason: str) -> None:
         mark = (sight.version if sight is not None else None, reason)

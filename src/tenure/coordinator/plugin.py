@@ -229,10 +229,11 @@ class CoordinatorPlugin:
 
     @property
     def is_coordinator(self) -> bool:
-        """Does this process lead, at this instant? Always true, once started, without coordination."""
+        """Does this plugin lead, at this instant? From its `on_become_coordinator` on, so not yet while a cold start
+        is being prepared (`coordinator.is_leader()` is true then). Always true, once started, without coordination."""
         if not self.enable_coordinator:
             return self._alone is not None and not self._alone.done()
-        return self._coordinator is not None and self._coordinator.is_leader()
+        return self.lead is not None
 
     @property
     def worker_id(self) -> str:

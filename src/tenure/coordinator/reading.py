@@ -118,11 +118,6 @@ def too_new(found: TooNew) -> str:
     return f"written by a newer tenure (schemaVersion {number if number <= MAX_VERSION_SHOWN else 'far above ours'})"
 
 
-async def read_leader(store: Store) -> str | None:
-    state = await read_state(store)
-    return state.leader_id if isinstance(state, State) else None
-
-
 async def read_epoch(store: Store) -> int:
     """The highest epoch that was granted; 0 if none ever was. Raises `StoreError`."""
     state = await read_state(store)

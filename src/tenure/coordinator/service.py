@@ -24,7 +24,7 @@ from tenure.coordinator.agreement import Agreement, agree
 from tenure.coordinator.breaker import CircuitBreaker, CircuitBreakerStatus
 from tenure.coordinator.cold_start import ColdStartPlan
 from tenure.coordinator.config import DAY, CoordinatorConfig, Hosting, check_config, seconds
-from tenure.coordinator.engine import Engine
+from tenure.coordinator.engine import Engine, rules_of
 from tenure.coordinator.events import (
     ConfigDiffers,
     EventBus,
@@ -48,13 +48,15 @@ from tenure.coordinator.hooks import (
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name, folder_of, namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.lease import Identity
+from tenure.coordinator.lease_watch import LeaseWatch
 from tenure.coordinator.loop_watch import LoopWatch
 from tenure.coordinator.membership import StampedBeat
 from tenure.coordinator.metrics import CoordinatorMetrics, Metrics
 from tenure.coordinator.outside import Handover, ask_for_handover
-from tenure.coordinator.reading import read_leader, read_workers
+from tenure.coordinator.reading import read_state, read_workers
 from tenure.coordinator.runner import LoopRunner, Runner, ThreadRunner
 from tenure.coordinator.scope import LeadershipScope, OnLoss
+from tenure.election.records import State
 from tenure.entropy import NewId, Random, new_id
 from tenure.errors import ConfigError, CoordinationError, ForkedProcess, RequestRefused, WorkerReplaced
 from tenure.store import Store
@@ -97,6 +99,7 @@ class GlobalCoordinatorService:
         self.worker_id = self.config.worker_id or f"worker-{started.wall_ns // 1_000_000}-{draw_id()[:8]}"
         self._bus = EventBus(self.config.event_buffer_size, _log)
         self._metrics = Metrics(self.config.metrics_buffer_size, started.wall_ns / 1e9)
+        self._lease_watch = LeaseWatch(rules_of(self.config, self.config.longest_lease_seconds))
         self._idle_breaker = CircuitBreaker(self.config.circuit_breaker)
         self._seats: list[Seat] = []
         self._former: list[Seat] = []
@@ -126,7 +129,7 @@ class GlobalCoordinatorService:
         if os.getpid() != self._pid:
             return False
         if worker_id is not None and worker_id != self.worker_id:
-            return self._engine is not None and self._engine.leader[0] == worker_id
+            return self.leader_seen == worker_id
         return self.lead is not None
 
     @property
@@ -151,14 +154,23 @@ class GlobalCoordinatorService:
     def get_epoch(self) -> int:
         """The highest epoch that this process has seen; 0 before the first."""
         self._check_process()
-        return self._engine.leader[1] if self._engine is not None else 0
+        return self._engine.epoch if self._engine is not None else 0
 
     async def get_leader(self, *, fresh: bool = False) -> str | None:
-        """Who leads, as last observed; `fresh=True` reads the store."""
+        """Who leads, as last observed; `fresh=True` reads the store.
+
+        `None` also once a lease was watched for its length without a renewal, or if there was no answer for as long. A
+        coordinator that does not run watches from one fresh look to the next, so its first may name a leader that died;
+        `observed_age` says how old an answer is. This worker's own id means that `is_leader()` is true.
+        """
         self._check_process()
         if check_flag("fresh", fresh):
-            return await read_leader(self._scoped())
-        return self._engine.leader[0] if self._engine is not None else None
+            sent = self._clock.read()
+            state = await read_state(self._scoped())
+            if not isinstance(state, State):
+                return None
+            self._lease_watch.saw(state, self._clock.read(), sent)
+        return self.leader_seen
 
     async def current_leader(self) -> str | None:
         """The same as `get_leader()`."""
@@ -169,18 +181,27 @@ class GlobalCoordinatorService:
         self._check_process()
         if check_flag("fresh", fresh) and self.config.membership:
             return await read_workers(self._scoped(), self.config.worker_timeout)
-        members = self._engine.fleet.members if self._engine is not None else ()
-        return sorted(member.worker_id for member in members)
+        members = self._engine.members if self._engine is not None else ()
+        return sorted(member.worker_id for member in members if self.running or member.worker_id != self.worker_id)
 
     @property
     def leader_seen(self) -> str | None:
-        """Who led when the lease was last looked at."""
-        return self._engine.leader[0] if self._engine is not None else None
+        """The same as `get_leader()`, for plain code."""
+        if self._engine is not None:
+            return self._engine.leader
+        seen = self._lease_watch.leader(self._clock.read())
+        return None if seen == self.worker_id else seen
+
+    @property
+    def observed_age(self) -> float | None:
+        """How old what `get_leader()` goes by is: seconds since the store last showed the lease, 0.0 while this process
+        leads; `None`: it was not seen yet."""
+        return 0.0 if self.is_leader() else self._lease_watch.age(self._clock.read())
 
     @property
     def workers_seen(self) -> int:
         """How many were alive, as last observed; 0 in election-only mode."""
-        return len(self._engine.fleet.members) if self._engine is not None else 0
+        return len(self._engine.members) if self._engine is not None else 0
 
     @property
     def stamped_beat(self) -> StampedBeat | None:
@@ -237,12 +258,14 @@ class GlobalCoordinatorService:
                 _log.warning("%s is %s here, and %r was founded with %s", field, ours, self.namespace, theirs)
                 self._bus.emit(ConfigDiffers(self.namespace, field, ours, theirs))
             self._user_loop = asyncio.get_running_loop()
+            self._lease_watch = LeaseWatch(rules_of(self.config, agreement.longest_lease))
             engine = Engine(
                 store=self._store,
                 namespace=self.namespace,
                 config=self.config,
                 longest_lease=agreement.longest_lease,
                 who=Identity(self.worker_id, self._draw_id()),  # each start is a process of its own to the protocol
+                watch=self._lease_watch,
                 clock=self._clock,
                 random=self._random,
                 draw_id=self._draw_id,

@@ -202,8 +202,8 @@ class RunSession:
 
     def _leader_changed(self, event: NamedEvent) -> None:
         assert isinstance(event, LeaderChanged)
-        if event.new_leader == self._worker_id or self._over.done():
-            return
+        if (event.new_leader or event.previous_leader) == self._worker_id or self._over.done():
+            return  # our own terms are told of anyway
         who = f"{event.new_leader} leads, epoch {event.epoch}" if event.new_leader else "nobody leads"
         sentence = f"standing by for {self._namespace!r}: {who}"
         self._tell("leader", sentence, leader=event.new_leader, epoch=event.epoch)

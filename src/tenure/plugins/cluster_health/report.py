@@ -1,12 +1,15 @@
 """How a cluster is, judged from what one node knows. Pure.
 
-- unhealthy: nobody leads, this node's lease is not held, or the store does not answer: leader-only work stands still.
-- degraded: it goes on, and somebody should look: a slow store, an open circuit breaker, a child that keeps crashing.
+- unhealthy: nobody leads for longer than a failover takes, this node's lease is not held, or the store does not answer:
+  leader-only work stands still.
+- degraded: it goes on, and somebody should look: a failover is under way, a slow store, an open circuit breaker, a
+  child that keeps crashing.
 - healthy: neither.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar, Literal, TypeAlias
 
@@ -52,6 +55,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     running: bool = True
     """Does this node's coordinator run?"""
     leader: str | None = None
+    leaderless_for: float = math.inf
+    """Since this node knows that nobody leads; of no meaning while somebody does."""
+    failover: float = 0.0
+    """How long one is expected to take."""
     epoch: int = 0
     lease_held: bool | None = None
     """Of the term that this node leads under; `None`: it does not lead."""
@@ -141,7 +148,7 @@ def _grave(seen: Observation, limits: Thresholds) -> list[str]:
         reasons.append("The coordinator of this node does not run.")
     elif seen.lease_held is False:
         reasons.append("This node's lease is not held any more.")
-    elif seen.leader is None:
+    elif seen.leader is None and not _is_failing_over(seen):
         reasons.append("Nobody leads.")
     if seen.looked_ago is None:
         if seen.store_error is not None:
@@ -155,8 +162,16 @@ def _grave(seen: Observation, limits: Thresholds) -> list[str]:
     return reasons
 
 
+def _is_failing_over(seen: Observation) -> bool:
+    return seen.leader is None and seen.leaderless_for < seen.failover
+
+
 def _slight(seen: Observation, limits: Thresholds) -> list[str]:
     reasons = []
+    if _is_failing_over(seen):
+        reasons.append(
+            f"Nobody leads for {seen.leaderless_for:.0f} s now; a failover is expected to take {seen.failover:.0f} s."
+        )
     if seen.heartbeat_p95 > limits.slow_store * seen.heartbeat_interval:
         reasons.append(
             f"The store is slow: one heartbeat in twenty takes over {seen.heartbeat_p95:.1f} s, and the interval is "

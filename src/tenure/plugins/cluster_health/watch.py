@@ -86,7 +86,7 @@ class ClusterHealth:
 
     def _forget(self) -> None:
         self._nodes: frozenset[str] | None = None
-        self._leader: str | None = None
+        self._leaderless: Reading | None = None
         self._latency: float | None = None
         self._error: str | None = None
         self._looked: Reading | None = None
@@ -215,7 +215,6 @@ class ClusterHealth:
             self._looked = self._clock.read()
             self._latency, self._error = self._looked.leader_elapsed(began), None
         if self._coordinator is not None:
-            self._leader = await self._coordinator.get_leader()
             contention = self._coordinator.get_metrics().contention_events
             self._new_contention = 0 if self._contention is None else contention - self._contention
             self._contention = contention
@@ -289,11 +288,14 @@ class ClusterHealth:
             return Observation(leader=self._node, role="leader", nodes=(self._node,), **facts)  # type: ignore[arg-type]
         metrics = coordinator.get_metrics()
         leading = coordinator.is_leader()
+        leader = self._node if leading else coordinator.leader_seen
         return Observation(
             namespace=coordinator.namespace,
             role="leader" if leading else "follower",
             running=coordinator.running,
-            leader=self._node if leading else self._leader,
+            leader=leader,
+            leaderless_for=self._leaderless_for(leader, now),
+            failover=coordinator.config.expected_failover(),
             epoch=lead.epoch if lead is not None else coordinator.get_epoch(),
             lease_held=None if lead is None else lead.is_current(),
             nodes=tuple(sorted(self._nodes or ())),
@@ -315,8 +317,15 @@ class ClusterHealth:
         before = self._failures[0][1] if self._failures else {}
         return {child.name: child.failures - before.get(child.name, 0) for child in self._children()}
 
+    def _leaderless_for(self, leader: str | None, now: Reading) -> float:
+        if leader is not None:
+            self._leaderless = None
+            return 0.0
+        self._leaderless = self._leaderless or now
+        return now.leader_elapsed(self._leaderless)
+
     def _leader_changed(self, event: LeaderChanged) -> None:
-        self._leader = event.new_leader
+        self._leaderless_for(event.new_leader, self._clock.read())
 
     def _wall(self) -> float:
         return self._clock.read().wall_ns / 1e9
