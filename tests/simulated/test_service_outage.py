@@ -291,6 +291,47 @@ class TestMetrics:
             bound = min(bound for bound in bounds if metrics.election_duration <= bound)
             assert metrics.election_duration_histogram[f"{bound:g}"] >= 1
 
+    def test_an_election_is_timed_by_itself_also_after_one_that_was_lost(self) -> None:
+        """WA-3: all three stood for the first lease, one of them won, and an hour later another does."""
+        with Fleet() as fleet:
+            nodes = {name: fleet.join(name) for name in "abc"}
+            fleet.run(3600)
+            assert fleet.epochs() == [1]
+            fleet.network.change(latency=(0.02, 0.02))
+            nodes["a"].host.crash()
+            fleet.until(lambda: nodes["b"].leads)
+            fleet.run(1)
+            metrics = nodes["b"].service.get_metrics()
+            assert metrics.election_count == 1
+            assert 0 < metrics.election_duration < 0.5
+            assert metrics.election_duration_sum == metrics.election_duration
+            assert metrics.election_duration_histogram["+Inf"] == 0
+            assert nodes["c"].service.get_metrics().election_duration == 0
+            nodes["b"].host.crash()
+            fleet.until(lambda: nodes["c"].leads)
+            fleet.run(1)
+            assert 0 < nodes["c"].service.get_metrics().election_duration < 1.5, "it lost two before, and waited once"
+
+    def test_who_was_not_fit_to_stand_did_not_stand(self) -> None:
+        """WA-3: a candidate that fell ill before its turn came stands again ten minutes later: another election."""
+        fit = {"c": True}
+        with Fleet(config=QUICK.replace(takeover_delay=5.0)) as fleet:
+            dying = [fleet.join(name) for name in "ab"]
+            node = fleet.join("c", health_check=lambda: fit["c"], health_check_interval=1.0, unhealthy_after=1)
+            fleet.until(lambda: dying[0].leads)
+            fleet.run(60)
+            for each in dying:
+                each.host.crash()
+            engine = node.service._engine
+            assert engine is not None
+            fleet.until(lambda: engine._turn is not None)
+            fit["c"] = False
+            fleet.run(600)
+            assert fleet.leader is None
+            fit["c"] = True
+            fleet.until(lambda: node.leads)
+            assert node.service.get_metrics().election_duration < 12
+
     @pytest.mark.req("MT-5")
     def test_memory_does_not_grow_with_the_running_time(self) -> None:
         """Hundreds of heartbeats and many changes of leader: what tenure itself has allocated stays as it was."""
@@ -420,3 +461,15 @@ class TestAStoreThatIsReadAndTakesNoWrites:
             assert fleet.leader is None
             patch.undo()
             fleet.lead()
+
+    def test_an_election_that_nobody_could_win_for_a_while_took_that_long(self) -> None:
+        """WA-3: it is one election from the free lease to the leader, however often the store fails in between."""
+        with Fleet() as fleet, pytest.MonkeyPatch.context() as patch:
+            node = fleet.join("a")
+            fleet.lead()
+            self.deny(patch)
+            fleet.until(lambda: not node.leads)
+            fleet.run(60)
+            patch.undo()
+            fleet.lead()
+            assert 40 < node.service.get_metrics().election_duration < 120

@@ -162,7 +162,8 @@ class Engine:
         self._not_before: tuple[Reading, float] | None = None
         self._gave_way: Lead | None = None
         self._gave_way_in_a_row = 0
-        self._election_began: Reading | None = None
+        self._candidacy: tuple[str, Reading] | None = None
+        """For which state of the lease this process stands, and since when."""
         self._renewal_changes: dict[str, object] = {}
         self._announced: tuple[str | None, int] = (None, 0)
         self._reported_damage: tuple[Version | None, str] | None = None
@@ -356,6 +357,8 @@ class Engine:
         now = self._clock.read()
         self._advance_cold_start(now)
         self._tell_what_lapsed()
+        if self._tenure is None and self._reason_to_leave() is not None:
+            self._candidacy = None  # it has withdrawn; if it stands again later, that is another election
         action = decide(self._knowledge(now), now)
         if isinstance(action, Wait):
             await self._rest(action.seconds, now)
@@ -511,8 +514,7 @@ class Engine:
     async def _survey(self) -> None:
         sight = self.desk.sight
         assert sight is not None
-        if self._election_began is None:
-            self._election_began = self._clock.read()
+        self._begin_to_stand(sight)
         if not self._config.membership:
             delay = turn_delay(self.rules, sight, 0, self._random.random())
             self._turn = Turn(sight.mark, delay, self._clock.read())
@@ -529,9 +531,20 @@ class Engine:
         jitter = self._random.random() / 4 if place else 0.0
         self._turn = Turn(sight.mark, turn_delay(self.rules, sight, place, jitter), self._clock.read())
 
+    def _begin_to_stand(self, sight: Sight) -> None:
+        """The election is timed from here, for as long as the same lease is free.
+
+        Our own grant that did not become a term changes the lease, and the election goes on. Another's ends it.
+        """
+        began = self._candidacy
+        if began is not None and began[0] == sight.mark:
+            return
+        ours = isinstance(sight.found, State) and sight.found.uid == self._who.uid
+        self._candidacy = (sight.mark, began[1] if began is not None and ours else self._clock.read())
+
     async def _stand(self, action: Stand) -> bool:
-        if self._election_began is None:
-            self._election_began = self._clock.read()
+        if self.desk.sight is not None:
+            self._begin_to_stand(self.desk.sight)
         self._turn = None
         grant = await self.desk.stand(action)
         if grant is None:
@@ -587,8 +600,8 @@ class Engine:
         self._not_before = None
         self._update(confirmed=True, last_try=None)
         self.fleet.begin_to_lead()
-        self._metrics.election(now.leader_elapsed(self._election_began or now))
-        self._election_began = None
+        self._metrics.election(now.leader_elapsed(self._candidacy[1] if self._candidacy is not None else now))
+        self._candidacy = None
         facts = self._facts("leading", epoch=lead.epoch)
         _log.info("%s leads %r, epoch %d", self._who.worker_id, self._namespace, lead.epoch, extra=facts)
         self._announce(self._who.worker_id, lead.epoch)

@@ -28,7 +28,7 @@ class CoordinatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_count: int
     election_count: int
     election_duration: float
-    """Of the last election; 0 before the first."""
+    """Of the last election won here, from when this process found the lease free until it led; 0 before the first."""
     election_duration_histogram: Mapping[str, int]
     """Elections by duration. Each key is the upper bound of its bucket in seconds; counts are not cumulative."""
     leader_changes: int

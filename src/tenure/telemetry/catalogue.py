@@ -117,7 +117,9 @@ HEARTBEAT_LATENCY_KNOWN = _gauge(
 )
 ELECTIONS = _counter("tenure_elections", "Elections that this process won (`election_count`).", N)
 ELECTION_DURATION = _histogram(
-    "tenure_election_duration_seconds", "How long these took (`election_duration_histogram`).", N
+    "tenure_election_duration_seconds",
+    "How long these took, from the free lease to its leader (`election_duration_histogram`).",
+    N,
 )
 ELECTION_LAST = _gauge(
     "tenure_last_election_duration_seconds",
