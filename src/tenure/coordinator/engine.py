@@ -776,8 +776,8 @@ class Engine:
         elif self.breaker.failed(now):
             count = self.breaker.status().failure_count
             _log.warning(
-                "the store failed %d heartbeats of %r in a row: it gets a rest",
-                *(count, self._namespace),
+                "the store failed %d heartbeats of %r in a row: it gets a rest (%s)",
+                *(count, self._namespace, self._trouble or "it gave no answer in time"),
                 extra=self._facts("circuit-breaker-open", failures=count),
             )
             self._bus.emit(CircuitBreakerOpen(self._namespace, count))
