@@ -28,7 +28,17 @@ from lab.endpoint import S3Endpoint
 from lab.http1 import Request, Response, serve_connection
 from lab.process import free_port, spawn, stop, wait_for_http
 
-_SWITCHES = ("bare_etag", "skewed", "versioned", "always_304", "unordered", "two_etags", "undeletable")
+_SWITCHES = (
+    "bare_etag",
+    "skewed",
+    "versioned",
+    "always_304",
+    "unordered",
+    "two_etags",
+    "undeletable",
+    "no_etag",
+    "denied",
+)
 _LOST = {412: "PreconditionFailed", 409: "ConditionalRequestConflict", 500: "InternalError"}
 
 
@@ -56,6 +66,10 @@ class Oddities:
     """A PUT answers another ETag than a GET."""
     undeletable: bool = False
     """Deletes are denied."""
+    no_etag: bool = False
+    """A PUT is answered without an ETag."""
+    denied: bool = False
+    """Every write is denied."""
 
     def flags(self) -> list[str]:
         words = ["--window", str(self.window), "--missing-key-status", str(self.missing_key_status)]
@@ -139,6 +153,8 @@ class _Server:
         return error(501, "NotImplemented", f"{request.method} {request.target}")
 
     async def _put(self, objects: dict[str, _Object], key: str, request: Request) -> Response:
+        if self.oddities.denied:
+            return error(403, "AccessDenied", "Access Denied")
         refusal = self._refusal(objects.get(key), request)
         if refusal is not None:
             return refusal
@@ -148,6 +164,8 @@ class _Server:
         self.writes += 1
         stored = objects[key] = _Object(request.body, time.time(), f"v{self.writes:08d}")
         headers = self._headers(stored)
+        if self.oddities.no_etag:
+            return Response(200, b"", headers[1:])
         return Response(200, b"", (("ETag", '"another"'), *headers[1:]) if self.oddities.two_etags else headers)
 
     def _refusal(self, current: _Object | None, request: Request) -> Response | None:

@@ -73,11 +73,12 @@ async def test_google_s_one_write_a_second_is_no_reason_to_refuse(tmp_path: Path
         (Oddities(window=0, unordered=True), "it does not list keys in order"),
         (Oddities(window=0, two_etags=True), "it names one version (ETag) when it writes and another when it reads"),
         (Oddities(window=0, undeletable=True), "it denies deleting"),
+        (Oddities(window=0, no_etag=True), "answered without an ETag"),
         (Oddities(window=0, missing_key_status=403), "s3:ListBucket"),
         (Oddities(window=0, ignore=("if-match",)), "it ignores If-Match"),
         (Oddities(window=0, ignore=("if-none-match",)), "it ignores If-None-Match"),
     ],
-    ids=["always-304", "unordered", "two-etags", "undeletable", "403", "if-match", "if-none-match"],
+    ids=["always-304", "unordered", "two-etags", "undeletable", "no-etag", "403", "if-match", "if-none-match"],
 )
 async def test_a_store_that_lies_is_refused(tmp_path: Path, oddities: Oddities, says: str) -> None:
     server = RacyS3(tmp_path, oddities)
@@ -87,6 +88,51 @@ async def test_a_store_that_lies_is_refused(tmp_path: Path, oddities: Oddities, 
         server.stop()
     assert report.fit is False
     assert any(says in reason for reason in report.reasons), report.reasons
+
+
+async def test_a_store_that_denies_writing_is_not_judged(tmp_path: Path) -> None:
+    """WA-11. It was called unfit, though nothing had been asked of it: who is denied learns what is missing."""
+    server = RacyS3(tmp_path, Oddities(window=0, denied=True))
+    endpoint = server.start()
+    try:
+        report = await examine(endpoint.store_url("bucket", "app"), **QUICK)
+    finally:
+        server.stop()
+    assert report.fit is None
+    assert report.exit_code == 2
+    (reason,) = report.reasons
+    assert "403 AccessDenied" in reason
+    assert "create needs s3:PutObject" in reason
+    assert reason.endswith(f"(bucket 'bucket', endpoint {endpoint.url})")
+
+
+async def test_a_bucket_that_is_not_there_is_not_judged(tmp_path: Path) -> None:
+    """WA-11."""
+    server = RacyS3(tmp_path, Oddities(window=0))
+    endpoint = server.start()
+    try:
+        report = await examine(endpoint.store_url("nosuchbucket", "app"), **QUICK)
+    finally:
+        server.stop()
+    assert report.exit_code == 2
+    assert "there is no bucket" in report.reasons[0]
+    assert report.reasons[0].endswith(f"(bucket 'nosuchbucket', endpoint {endpoint.url})")
+
+
+async def test_a_bucket_that_expires_our_objects_is_unfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WA-11. It was called fit."""
+
+    async def settings(url: object, *, versioned: bool | None) -> dict[str, str]:
+        return {"lifecycle": "expires objects of ours: rule 'old', after 7 days"}
+
+    monkeypatch.setattr(sys.modules["tenure.doctor.examine"], "read_settings", settings)
+    server = RacyS3(tmp_path, Oddities(window=0))
+    try:
+        report = await examine(server.start().store_url("bucket", "app"), **QUICK)
+    finally:
+        server.stop()
+    assert report.exit_code == 1
+    assert "rule 'old', after 7 days" in report.reasons[0]
 
 
 async def test_the_same_server_without_a_lie_is_fit(tmp_path: Path) -> None:

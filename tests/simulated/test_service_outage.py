@@ -59,6 +59,27 @@ class TestTheBreaker:
             assert fleet.lead().done(fleet.lead().service.get_active_workers()) == ["a", "b", "c"]
             assert fleet.epochs() == [1, 2]
 
+    def test_a_store_that_fails_for_long_is_warned_of_once_a_minute(self, caplog: pytest.LogCaptureFixture) -> None:
+        """WA-12. With a short lease it was every two seconds, and did not say what the store said."""
+        config = QUICK.replace(
+            lease_timeout=3.0,
+            heartbeat_interval=1.0,
+            heartbeat_jitter=0.2,
+            circuit_breaker=CircuitBreakerConfig(failure_threshold=1, reset_timeout=1.0),
+        )
+        with Fleet(config=config) as fleet, caplog.at_level("WARNING", "tenure.coordinator"):
+            node = fleet.join("a")
+            fleet.run(10)
+            fleet.network.outage(True)
+            caplog.clear()
+            fleet.run(600)
+            told = [record.getMessage() for record in caplog.records]
+            assert node.service.get_metrics().circuit_breaker_trips > 100
+            resting = [text for text in told if "gets a rest" in text]
+            assert 9 <= len(resting) <= 11
+            assert "it gets a rest (" in resting[0]
+            assert len(told) <= len(resting) + 3
+
     @pytest.mark.req("CB-3")
     def test_a_leader_whose_breaker_is_open_stops_by_the_clock_alone(self) -> None:
         """A breaker that opens at the first failure, then a process that does not run at all: no request, no turn."""

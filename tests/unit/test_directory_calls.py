@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -13,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.errors import AccessDenied, StoreError, StoreUnavailable
-from tenure.store import Applied, Outcome, Rejected, Stored, Unknown, Version
+from tenure.errors import AccessDenied, StoreError, StoreUnavailable, StoreUnfit
+from tenure.store import Applied, Outcome, Rejected, Unknown, Version
 from tenure.store.directory import DirectoryStore
 from tenure.store.directory.disk import Disk
 from tenure.store.directory.folder import Folder, Place
@@ -316,9 +315,8 @@ async def test_a_full_disk_keeps_nobody_from_deleting(number: int, tmp_path: Pat
     ("verb", "name"),
     [("delete", LOCKS), *((verb, name) for verb in ("put", "create", "replace", "discard") for name in OWN)],
 )
-async def test_without_its_own_folders_a_store_changes_nothing_and_says_what_to_do(
-    verb: str, name: str, tmp_path: Path
-) -> None:
+async def test_a_store_makes_its_own_folders_again(verb: str, name: str, tmp_path: Path) -> None:
+    """WA-9. Until 0.2.0 every write failed until the process was restarted."""
     store = DirectoryStore(tmp_path)
     version = await store.put("a/k", b"1")
     shutil.rmtree(tmp_path / name)
@@ -330,19 +328,82 @@ async def test_without_its_own_folders_a_store_changes_nothing_and_says_what_to_
         "discard": lambda: store.discard("a/k", version),
     }[verb]
 
-    async def tried() -> object:
-        outcome = await call()
-        if isinstance(outcome, Unknown):
-            raise outcome.error
-        return outcome
+    assert not isinstance(await call(), Unknown | Rejected)
+    assert (tmp_path / name).is_dir()
+    assert list((tmp_path / "+tmp").iterdir()) == []
+    await store.aclose()
 
-    told = f"^{verb} 'a/.*': its folder {re.escape(name)} was removed: open the store again, which makes it"
-    with pytest.raises(StoreUnavailable, match=told):
-        await tried()
-    assert await store.get("a/k") == Stored(b"1", version)
-    assert [path.name for path in (tmp_path / "a@").iterdir()] == ["k"]
-    DirectoryStore(tmp_path)
-    await tried()
+
+@pytest.mark.parametrize("verb", ["put", "create", "replace", "delete", "discard"])
+async def test_after_the_whole_directory_was_removed_a_store_is_empty_and_goes_on(verb: str, tmp_path: Path) -> None:
+    """WA-9."""
+    root = tmp_path / "root"
+    store = DirectoryStore(root)
+    version = await store.put("a/k", b"1")
+    await store.put("a/k", b"2")  # under a lock that this process has known
+    shutil.rmtree(root)
+    if verb == "put":
+        await store.put("a/k", b"2")
+    elif verb == "create":
+        assert isinstance(await store.create("a/k", b"2"), Applied)
+    elif verb == "replace":
+        assert await store.replace("a/k", b"2", version) == Rejected()
+    elif verb == "discard":
+        assert await store.discard("a/k", version) == Rejected()
+    else:
+        await store.delete("a/k")
+    assert [entry.key async for entry in store.list()] == (["a/k"] if verb in ("put", "create") else [])
+    await store.put("a/k", b"3")
+    assert isinstance(await store.discard("a/k", (await store.get("a/k")).version), Applied)
+    await store.aclose()
+
+
+async def test_a_directory_whose_place_is_taken_by_a_file_says_so(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    store = DirectoryStore(root)
+    shutil.rmtree(root)
+    root.touch()
+    with pytest.raises(StoreUnfit, match="it is not a directory"):
+        await store.put("a/k", b"1")
+    await store.aclose()
+
+
+@pytest.mark.parametrize("verb", ["put", "create", "replace", "discard"])
+async def test_own_folders_that_go_between_two_steps_of_a_write(verb: str, tmp_path: Path) -> None:
+    """WA-9. The write starts again; the body is written into the folder that is there then."""
+
+    class Removed(Disk):
+        left = 0
+
+        def _remove(self) -> None:
+            if self.left:
+                self.left -= 1
+                for name in OWN:
+                    shutil.rmtree(tmp_path / name)
+
+        def write_new(self, place: Place, body: bytes) -> int:
+            self._remove()
+            return super().write_new(place, body)
+
+        def open_lock(self, place: Place, *, make: bool) -> tuple[int, os.stat_result]:
+            self._remove()
+            return super().open_lock(place, make=make)
+
+    disk = Removed()
+    store = DirectoryStore(tmp_path, disk=disk)
+    version = await store.put("k", b"1")
+    disk.left = 3
+    if verb == "put":
+        await store.put("k", b"2")
+    else:
+        call = {
+            "create": lambda: store.create("new", b"2"),
+            "replace": lambda: store.replace("k", b"2", version),
+            "discard": lambda: store.discard("k", version),
+        }[verb]
+        assert isinstance(await call(), Applied)
+    assert disk.left == 0
+    await store.aclose()
 
 
 # Versions.

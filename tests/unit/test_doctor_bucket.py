@@ -13,11 +13,11 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from tenure.doctor.bucket import SETTINGS, notes_on, read_settings
+from tenure.doctor.bucket import SETTINGS, asked_at, notes_on, objections_to, read_settings
 from tenure.store.url import StoreUrl, parse_url
 
 S3 = parse_url("s3://bucket/app?region=eu-west-1&access_key_id=key&secret_access_key=secret")
-PLAIN = {"versioning": "off", "object-lock": "off", "encryption": "AES256", "replication": "off"}
+PLAIN = {"versioning": "off", "object-lock": "off", "encryption": "AES256", "replication": "off", "lifecycle": "off"}
 UNKNOWN = dict.fromkeys(SETTINGS, "unknown")
 
 
@@ -43,6 +43,7 @@ ABSENT = {
     "get_object_lock_configuration": "ObjectLockConfigurationNotFoundError",
     "get_bucket_encryption": "ServerSideEncryptionConfigurationNotFoundError",
     "get_bucket_replication": "ReplicationConfigurationNotFoundError",
+    "get_bucket_lifecycle_configuration": "NoSuchLifecycleConfiguration",
 }
 PRESENT = {
     "get_bucket_versioning": {"Status": "Enabled"},
@@ -53,6 +54,9 @@ PRESENT = {
         }
     },
     "get_bucket_replication": {"ReplicationConfiguration": {"Rules": [{"Status": "Enabled"}]}},
+    "get_bucket_lifecycle_configuration": {
+        "Rules": [{"ID": "old", "Status": "Enabled", "Filter": {"Prefix": "logs/"}, "Expiration": {"Days": 7}}]
+    },
 }
 DENIED = dict.fromkeys(ABSENT, "AccessDenied")
 
@@ -132,7 +136,10 @@ async def test_a_directory_and_memory_have_no_settings(tmp_path: Path, versioned
 async def test_settings_that_were_made(answers: Callable[[dict[str, Any]], None]) -> None:
     answers(PRESENT)
     found = await read_settings(S3, versioned=None)
-    assert found == {"versioning": "on", "object-lock": "on", "encryption": "aws:kms", "replication": "on"}
+    assert found == {
+        **{"versioning": "on", "object-lock": "on", "encryption": "aws:kms", "replication": "on"},
+        "lifecycle": "on, for none of ours",
+    }
 
 
 async def test_settings_that_nobody_made_are_off(answers: Callable[[dict[str, Any]], None]) -> None:
@@ -156,7 +163,8 @@ async def test_a_denied_setting_is_unknown_and_undoes_no_evidence(
 async def test_one_denied_setting_hides_no_other(answers: Callable[[dict[str, Any]], None]) -> None:
     answers({**PRESENT, "get_bucket_versioning": "AccessDenied", "get_bucket_replication": "AccessDenied"})
     found = await read_settings(S3, versioned=True)
-    assert found == {"versioning": "on", "object-lock": "on", "encryption": "aws:kms", "replication": "unknown"}
+    assert found["replication"] == "unknown"
+    assert found["versioning"] == found["object-lock"] == "on"
 
 
 async def test_a_client_that_cannot_be_made_leaves_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,3 +181,67 @@ async def test_a_client_that_cannot_be_made_leaves_the_evidence(monkeypatch: pyt
 async def test_other_providers_are_not_asked(url: str, shown: str, no_boto3: None) -> None:
     """Google names a generation with every write, versioned or not: that is no evidence."""
     assert await read_settings(parse_url(url), versioned=True) == {**UNKNOWN, "versioning": shown}
+
+
+DAYS = {"Expiration": {"Days": 7}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"Filter": {}, **DAYS}, "after 7 days"),
+        ({"Filter": {"Prefix": ""}, **DAYS}, "after 7 days"),
+        ({"Prefix": "app/", **DAYS}, "after 7 days"),
+        ({"Filter": {"Prefix": "ap"}, **DAYS}, "after 7 days"),
+        ({"Filter": {"Prefix": "app/plugin=coordinator/"}, **DAYS}, "after 7 days"),
+        ({"Filter": {"And": {"Prefix": "app/", "ObjectSizeGreaterThan": 100}}, **DAYS}, "after 7 days"),
+        ({"Filter": {}, "Expiration": {"Date": "2027-01-01"}}, "on 2027-01-01"),
+        ({"Filter": {}, "Transitions": [{"Days": 1, "StorageClass": "GLACIER"}]}, "by moving them to GLACIER"),
+    ],
+)
+async def test_a_rule_that_takes_our_objects_is_an_objection(
+    rule: dict[str, Any], says: str, answers: Callable[[dict[str, Any]], None]
+) -> None:
+    """WA-11. Nothing was said of it, and the bucket was called fit."""
+    rules = {"Rules": [{"ID": "old", "Status": "Enabled", **rule}]}
+    answers({**ABSENT, "get_bucket_lifecycle_configuration": rules})
+    (reason,) = objections_to(await read_settings(S3, versioned=None), S3)
+    assert f"rule 'old', {says}" in reason
+    assert "'app/plugin='" in reason
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"Status": "Disabled", "Filter": {}, **DAYS},
+        {"Filter": {"Prefix": "logs/"}, **DAYS},
+        {"Filter": {"Prefix": "app/tenure-race/"}, **DAYS},
+        {"Filter": {"Tag": {"Key": "a", "Value": "b"}}, **DAYS},
+        {"Filter": {"And": {"Prefix": "app/", "Tags": [{"Key": "a", "Value": "b"}]}}, **DAYS},
+        {"Filter": {}, "NoncurrentVersionExpiration": {"NoncurrentDays": 1}},
+        {"Filter": {}, "Expiration": {"ExpiredObjectDeleteMarker": True}},
+        {"Filter": {}, "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}},
+        {"Filter": {}, "Transitions": [{"Days": 30, "StorageClass": "STANDARD_IA"}]},
+    ],
+)
+async def test_a_rule_that_leaves_our_objects_is_none(
+    rule: dict[str, Any], answers: Callable[[dict[str, Any]], None]
+) -> None:
+    answers({**ABSENT, "get_bucket_lifecycle_configuration": {"Rules": [{"Status": "Enabled", **rule}]}})
+    settings = await read_settings(S3, versioned=None)
+    assert settings["lifecycle"] == "on, for none of ours"
+    assert objections_to(settings, S3) == []
+
+
+@pytest.mark.parametrize("settings", [{}, PLAIN, UNKNOWN])
+def test_what_is_not_known_of_rules_is_no_objection(settings: dict[str, str]) -> None:
+    assert objections_to(settings, S3) == []
+
+
+def test_bucket_and_endpoint_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    assert asked_at(S3) == "bucket 'bucket', endpoint of the provider"
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000")
+    assert asked_at(S3) == "bucket 'bucket', endpoint http://minio:9000"
+    assert asked_at(parse_url("az://c/app?account=a&account_key=a2V5")).startswith("container 'c', endpoint")
+    assert asked_at(parse_url("file:///tmp/x")) == "file:///tmp/x"

@@ -6,7 +6,11 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import pytest
@@ -38,6 +42,8 @@ from tenure.testing import SimulatedClock
 from tests.support.clock import ScriptedClock
 from tests.support.store import ANY, CONDITIONAL, After, Request, ScriptedStore
 from tests.unit.leases import numbered
+
+T = TypeVar("T")
 
 VALUES: list[Any] = [None, 0, 1.5, "text", "", [], {}, [1, [2, {"a": None}]], {"ü": "☃"}, True, 2**70]
 TEXT = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=20).filter(str.isprintable)
@@ -137,6 +143,101 @@ async def test_a_value_that_cannot_be_kept_is_refused_before_anything_is_sent(va
         with pytest.raises(ConfigError, match="value for 'k'"):
             await call
     assert store.usage().total == 0
+
+
+class Verb(StrEnum):
+    GET = "get"
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int
+
+
+class Box(msgspec.Struct, Generic[T]):
+    inner: T
+
+
+class Unequal(msgspec.Struct, eq=False):
+    x: int
+
+
+@dataclass
+class Task:
+    at: datetime
+    tags: tuple[str, ...] = ()
+    more: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (b"x", r"it is a bytes, and would come back as a str: give text, such as base64"),
+        ({"a": [1, bytearray(b"x")]}, r"its \['a'\]\[1\] is a bytearray, and would come back as a str: give text"),
+        ((1, 2), r"it is a tuple, and would come back as a list: give a list, list\(value\)"),
+        ({"a": {1, 2}}, r"its \['a'\] is a set, and would come back as a list: give a list, such as sorted"),
+        ({1: 2}, r"it has the key 1 \(int\), which would come back as text: give text keys"),
+        ([{"a": {2.5: 2}}], r"its \[0\]\['a'\] has the key 2.5 \(float\)"),
+        (datetime(2026, 1, 1, tzinfo=UTC), r"it is a datetime, .* give text, value.isoformat\(\)"),
+        ({"a": Decimal("1.5")}, r"its \['a'\] is a Decimal, .* a msgspec.Struct with a field of this type"),
+        (Task(datetime(2026, 1, 1, tzinfo=UTC), more=b"x"), "it is a Task, which would not come back .*declare each"),
+        ([Point("x")], r"its \[0\] is a Point, .*Expected `int`, got `str`.*: declare each field"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_value_that_would_come_back_as_another_is_refused(value: Any, told: str) -> None:
+    """Silently, bytes became base64 text, sets and tuples lists, and number keys text."""
+    store = Metered(MemoryStore())
+    with pytest.raises(ConfigError, match=f"^value for 'k' would not come back as it is: {told}"):
+        await storage_of(store).set("k", value)
+    assert store.usage().total == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (Task(datetime(2026, 1, 1, tzinfo=UTC), ("a", "b"), {"x": [1]}), Task),
+        (Pair(1, 2), Pair),
+        ([Point(1, "a"), Point(2)], list[Point]),
+        ({"a": Pair(1, 2)}, dict[str, Pair]),
+        (Box(Point(1)), Box[Point]),
+    ],
+)
+async def test_a_value_whose_type_says_what_it_is_is_taken(value: Any, kind: Any) -> None:
+    storage = storage_of(MemoryStore())
+    await storage.set("k", value)
+    assert await storage.get("k", kind) == value
+
+
+async def test_a_value_that_equals_nothing_is_taken() -> None:
+    storage = storage_of(MemoryStore())
+    await storage.set("k", Unequal(1))
+    assert (await storage.get("k", Unequal)).x == 1
+
+
+async def test_an_enum_that_is_text_comes_back_equal() -> None:
+    storage = storage_of(MemoryStore())
+    await storage.set("k", [Verb.GET])
+    assert await storage.get("k") == [Verb.GET]
+
+
+ANY_TEXT = st.text(st.characters(blacklist_categories=("Cs",)))
+PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | ANY_TEXT | st.binary()
+
+
+@given(
+    value=st.recursive(
+        PLAIN | st.frozensets(st.integers()),
+        lambda inner: st.lists(inner) | st.dictionaries(ANY_TEXT | st.integers(), inner) | st.tuples(inner, inner),
+        max_leaves=10,
+    )
+)
+def test_what_is_taken_comes_back_equal(value: Any) -> None:
+    storage = storage_of(MemoryStore())
+    try:
+        body = storage._encoded("k", value)
+    except ConfigError:
+        return
+    assert msgspec.json.decode(body) == value
 
 
 async def test_the_limit_of_a_value_can_be_set() -> None:

@@ -46,6 +46,7 @@ from tenure.coordinator.lease_watch import LeaseWatch
 from tenure.coordinator.metrics import Metrics
 from tenure.coordinator.overrun import Hooks, OverrunWatch, all_returned, pending
 from tenure.coordinator.pulse import write_pulse
+from tenure.coordinator.seldom import Seldom
 from tenure.election.decide import (
     BeginDrain,
     Confirm,
@@ -169,6 +170,7 @@ class Engine:
         self._reported_damage: tuple[Version | None, str] | None = None
         self._told_too_large: str | None = None
         self._told_cannot_stand: str | None = None
+        self._seldom = Seldom(_log)
         self._trouble: str | None = None
         """What the store said last, until a heartbeat went well."""
         self._told_members: tuple[Member, ...] = ()
@@ -837,9 +839,10 @@ class Engine:
             self._bus.emit(WorkerHeartbeat(self._who.worker_id, now.wall_ns / 1e9))
         elif self.breaker.failed(now):
             count = self.breaker.status().failure_count
-            _log.warning(
-                "the store failed %d heartbeats of %r in a row: it gets a rest",
-                *(count, self._namespace),
+            self._seldom.warning(
+                now,
+                "the store failed %d heartbeats of %r in a row: it gets a rest (%s)",
+                *(count, self._namespace, self._trouble or "it gave no answer in time"),
                 extra=self._facts("circuit-breaker-open", failures=count),
             )
             self._bus.emit(CircuitBreakerOpen(self._namespace, count))
@@ -1000,7 +1003,7 @@ class Engine:
         self._metrics.store_failed(str(error))
         self._trouble = str(error)
         if isinstance(error, ClockSkewed):
-            _log.warning("%s", error)
+            self._seldom.warning(self._clock.read(), "%s", error, key="clock-skew")
             self._bus.emit(ClockSkew(self._namespace, str(error)))
         elif isinstance(error, BodyTooLarge) and str(error) != self._told_too_large:
             self._told_too_large = str(error)  # it fails every heartbeat until somebody acts: said once

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from tenure.clock import Reading
+from tenure.coordinator.seldom import Seldom
 
 _logger = logging.getLogger("tenure.coordinator")
 
@@ -39,6 +40,7 @@ class EpochFence:
         self._enabled = enabled
         self._grace_period = grace_period
         self._current = 0
+        self._seldom = Seldom(_logger)
         self._changed_at: Reading | None = None
         self.drift_events = 0
         """Tasks that were refused."""
@@ -64,10 +66,11 @@ class EpochFence:
         if task_epoch == self._current:
             return EpochValidation(True, "current", task_epoch, self._current)
         if task_epoch == self._current - 1 and self._is_in_grace(now, dispatched_ago):
-            _logger.warning("a task of epoch %d arrived late, and is accepted: it is %d now", task_epoch, self._current)
+            text = "a task of epoch %d arrived late, and is accepted: it is %d now"
+            self._seldom.warning(now, text, task_epoch, self._current)
             return EpochValidation(True, "grace_period", task_epoch, self._current)
         self.drift_events += 1
-        _logger.warning("a task of epoch %d is refused: it is %d now", task_epoch, self._current)
+        self._seldom.warning(now, "a task of epoch %d is refused: it is %d now", task_epoch, self._current)
         return EpochValidation(False, "stale", task_epoch, self._current)
 
     def is_epoch_valid(self, task_epoch: int, now: Reading, dispatched_ago: float | None = None) -> bool:

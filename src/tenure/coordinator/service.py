@@ -56,6 +56,7 @@ from tenure.coordinator.outside import Handover, ask_for_handover
 from tenure.coordinator.reading import read_state, read_workers
 from tenure.coordinator.runner import LoopRunner, Runner, ThreadRunner
 from tenure.coordinator.scope import LeadershipScope, OnLoss
+from tenure.coordinator.seldom import Seldom
 from tenure.election.records import State
 from tenure.entropy import NewId, Random, new_id
 from tenure.errors import ConfigError, CoordinationError, ForkedProcess, RequestRefused, WorkerReplaced
@@ -570,9 +571,12 @@ class GlobalCoordinatorService:
             return None
         limit = self.config.max_loop_stall
 
+        seldom = Seldom(_log)  # a loop that is blocked again and again is told of each time by the event
+
         def stalled(seconds: float) -> None:
             leading = self.is_leader()
-            _log.warning("the event loop of %r has stood still for %.1f s", self.namespace, seconds)
+            text = "the event loop of %r has stood still for %.1f s"
+            seldom.warning(self._clock.read(), text, self.namespace, seconds, size=seconds)
             self._bus.emit(LoopStalled(self.namespace, seconds, leading))
             if limit is not None and seconds >= limit:
                 engine.user_loop_stalled(True)

@@ -34,6 +34,7 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.coordinator.given import check_count, check_instance, shown
 from tenure.coordinator.layout import check_name
+from tenure.database.roundtrip import objection
 from tenure.database.time import StoreTime
 from tenure.election.records import Damage, Id, Record, TooNew, decode, encode
 from tenure.entropy import NewId, new_id
@@ -160,9 +161,10 @@ class _Seen(msgspec.Struct, frozen=True):
 class PluginStorage:
     """The keys of one plugin instance: those of another slug or name are out of its reach.
 
-    A key is text in segments joined by `/`; values are whatever msgspec can write as JSON. `max_value_bytes` limits
-    each value. Every method raises `ConfigError` for input that cannot work, before anything is sent, and `StoreError`
-    if the store did not say.
+    A key is text in segments joined by `/`; values are what comes back equal from JSON: text, numbers, booleans,
+    None, lists, dicts with text keys, and msgspec Structs or dataclasses, which are read with `kind`. Others (bytes,
+    sets, tuples, times) are refused. `max_value_bytes` limits each value. Every method raises `ConfigError` for input
+    that cannot work, before anything is sent, and `StoreError` if the store did not say.
     """
 
     def __init__(
@@ -518,13 +520,17 @@ class PluginStorage:
             # What is nested too deeply to be read must not be written; how deep that is differs between Pythons.
             if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _depth(msgspec.json.decode(body)) > MAX_DEPTH:
                 raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+            too_long = len(body) > self._max_value_bytes
+            why = None if too_long else objection(value, body)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ConfigError(f"value for {key!r} cannot be written as JSON: {error}") from None
-        if len(body) > self._max_value_bytes:
+        if too_long:
             raise ConfigError(
                 f"value for {key!r} takes {len(body):,} bytes as JSON, and max_value_bytes is "
                 f"{self._max_value_bytes:,}: keep large data in objects of your own, and their names here"
             )
+        if why is not None:
+            raise ConfigError(f"value for {key!r} would not come back as it is: {why}")
         return body
 
 

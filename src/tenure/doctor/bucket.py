@@ -1,4 +1,5 @@
-"""Settings of a bucket that cost money or surprise people: versioning, Object Lock, encryption, replication.
+"""Settings of a bucket that cost money, surprise people or remove our objects: versioning, Object Lock, encryption,
+replication, lifecycle rules.
 
 S3 settings are read with boto3 (the extra `[aws]`), where it is installed and allowed to; what cannot be read is
 "unknown", which is no reason to refuse a store.
@@ -19,8 +20,13 @@ from tenure.store.cloud.credentials import Credentials, find, in_own_thread
 from tenure.store.cloud.place import endpoint_of, region_of
 from tenure.store.url import StoreUrl
 
-SETTINGS = ("versioning", "object-lock", "encryption", "replication")
+SETTINGS = ("versioning", "object-lock", "encryption", "replication", "lifecycle")
 _SECONDS = 8.0
+_EXPIRES = "expires objects of ours: "
+_OURS = ("plugin=", "resource=")
+"""How the keys begin that processes write below the store's prefix. Scratch objects may be expired by anybody."""
+_FROZEN = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Storage classes in which an object cannot be read at once."""
 _ABSENT = ("NotFound", "NoSuch")  # how S3 names a setting that nobody made
 
 
@@ -73,6 +79,26 @@ def notes_on(settings: Mapping[str, str], url: StoreUrl) -> list[str]:
     return notes
 
 
+def objections_to(settings: Mapping[str, str], url: StoreUrl) -> list[str]:
+    """Why tenure is not safe on a bucket with these settings."""
+    found = settings.get("lifecycle", "")
+    if not found.startswith(_EXPIRES):
+        return []
+    return [
+        f"a lifecycle rule of the bucket expires objects of ours ({found.removeprefix(_EXPIRES)}): leases, messages "
+        "and records would be lost that nobody deleted; limit the rule to keys that are not below "
+        f"{url.prefix + _OURS[0]!r} and {url.prefix + _OURS[1]!r}, or use another prefix"
+    ]
+
+
+def asked_at(url: StoreUrl) -> str:
+    """Which bucket, on which server: what a person has to check first."""
+    if url.scheme in ("file", "memory"):
+        return url.shown
+    kind = "container" if url.scheme == "az" else "bucket"
+    return f"{kind} {url.bucket!r}, endpoint {endpoint_of(url) or 'of the provider'}"
+
+
 def _ask_s3(url: StoreUrl, credentials: Credentials) -> dict[str, str]:
     client = _client(url, credentials)
     bucket = url.bucket
@@ -92,12 +118,44 @@ def _ask_s3(url: StoreUrl, credentials: Credentials) -> dict[str, str]:
     def replication() -> str:
         return "on" if client.get_bucket_replication(Bucket=bucket)["ReplicationConfiguration"]["Rules"] else "off"
 
+    def lifecycle() -> str:
+        rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+        told = [what for rule in rules if (what := _takes_ours(rule, url.prefix)) is not None]
+        return _EXPIRES + "; ".join(told) if told else "on, for none of ours"
+
     return {
+        "lifecycle": _read(lifecycle),
         "versioning": _read(versioning),
         "object-lock": _read(object_lock),
         "encryption": _read(encryption),
         "replication": _read(replication),
     }
+
+
+def _takes_ours(rule: Mapping[str, Any], prefix: str) -> str | None:
+    """What a lifecycle rule does to current objects below the prefix. None: nothing."""
+    if rule.get("Status") != "Enabled":
+        return None
+    chosen = rule.get("Filter") or {}
+    chosen = chosen.get("And") or chosen
+    if chosen.get("Tag") or chosen.get("Tags"):
+        return None  # ours have none
+    if not _may_be_ours(str(chosen.get("Prefix") or rule.get("Prefix") or ""), prefix):
+        return None
+    name = f"rule {rule.get('ID') or 'without an id'!r}"
+    expiration = rule.get("Expiration") or {}
+    if "Days" in expiration:
+        return f"{name}, after {expiration['Days']} days"
+    if "Date" in expiration:
+        return f"{name}, on {expiration['Date']}"
+    moved = next((each for each in rule.get("Transitions") or () if each.get("StorageClass") in _FROZEN), None)
+    return None if moved is None else f"{name}, by moving them to {moved['StorageClass']}"
+
+
+def _may_be_ours(chosen: str, prefix: str) -> bool:
+    """Does a rule for keys that begin with `chosen` meet what is written below `prefix`?"""
+    begin = [prefix + each for each in _OURS]
+    return any(chosen.startswith(each) or each.startswith(chosen) for each in begin)
 
 
 def _read(setting: Callable[[], str]) -> str:

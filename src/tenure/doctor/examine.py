@@ -8,12 +8,12 @@ from datetime import timedelta
 import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
-from tenure.doctor.bucket import notes_on, read_settings
+from tenure.doctor.bucket import asked_at, notes_on, objections_to, read_settings
 from tenure.doctor.measure import measure_clock, measure_latency, recommend
 from tenure.doctor.report import Check, Report
 from tenure.doctor.semantics import COUNT, Questions
 from tenure.entropy import NewId, new_id
-from tenure.errors import ConfigError, StoreError, StoreUnavailable, StoreUnfit, TenureError
+from tenure.errors import ConfigError, StoreError, StoreUnfit, TenureError
 from tenure.store import Store
 from tenure.store.opening import connect, learn, shared_folder_reasons
 from tenure.store.providers import SECONDS_BETWEEN_WRITES
@@ -49,10 +49,9 @@ async def examine(
     except ConfigError:
         raise
     except TenureError as error:
-        # A store that gives no usable answer, at first or later, is down, out of reach or in trouble of its own: that
-        # proves nothing. Another refusal before the first answer (no such bucket, wrong credentials) is one that stays.
-        examination.fit = None if examination.answered or isinstance(error, StoreUnavailable) else False
-        examination.reasons.append(str(error))
+        # No bucket, no permission, no answer: nothing was asked of the store's conditional writes, or not enough.
+        examination.fit = None
+        examination.reasons.append(f"{error} ({asked_at(examination.url)})")
     return examination.report(started)
 
 
@@ -67,7 +66,7 @@ class _Examination:
         clock: Clock,
         draw_id: NewId,
     ) -> None:
-        self._url = url
+        self.url = self._url = url
         self._processes = processes
         self._progress = progress
         self._clock = clock
@@ -120,6 +119,10 @@ class _Examination:
         await self._measure(store)
         settings = await read_settings(self._url, versioned=learned.versioned)
         self._note(bucket=settings, notes=(*self._found.notes, *notes_on(settings, self._url)))
+        self.reasons += objections_to(settings, self._url)
+        if self.reasons:
+            self.fit = False
+            return
         self._decide()
 
     async def _ask(self, store: Store) -> None:

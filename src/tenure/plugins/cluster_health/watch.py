@@ -19,6 +19,7 @@ from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.events import EventBus, Handler, LeaderChanged, Subscription, WorkersUpdated
 from tenure.coordinator.given import check_instance, shown
 from tenure.coordinator.lead import Lead
+from tenure.coordinator.seldom import Seldom
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.election.records import time_of_day
 from tenure.errors import ConfigError, NotFound, StoreError, TenureError
@@ -128,6 +129,7 @@ class ClusterHealth:
         elif not self._node:
             raise ConfigError("start() needs a context, or a ClusterHealth made by ClusterHealth.observe(coordinator)")
         self._forget()
+        self._seldom = Seldom(_log)
         if self._coordinator is not None:
             self._subscriptions = [
                 self._coordinator.on(WorkersUpdated.name, lambda _: self._changes.set()),
@@ -189,7 +191,8 @@ class ClusterHealth:
             try:
                 await self._compare_nodes()
             except StoreError as error:
-                _log.warning("who is up is not known: %s", error)  # the next check asks again
+                # The next check asks again.
+                self._seldom.warning(self._clock.read(), "who is up is not known: %s", error)
             left = max(0.0, self._interval - self._clock.read().leader_elapsed(due))
             await self._until_change(left)
 

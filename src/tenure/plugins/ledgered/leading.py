@@ -12,6 +12,7 @@ import msgspec
 from tenure.clock import Clock, Reading
 from tenure.coordinator.events import NamedEvent
 from tenure.coordinator.lead import Lead
+from tenure.coordinator.seldom import Seldom
 from tenure.database.time import StoreTime
 from tenure.entropy import NewId
 from tenure.errors import LeadershipLost, LedgerError, SchemaTooNew, StoreError
@@ -73,6 +74,7 @@ class LedgerLeading(Generic[C]):
         self._on_entry = on_entry
         self._sights = sights if sights is not None else Sights()
         self._log = logging.getLogger(f"tenure.{self.what}")
+        self._seldom = Seldom(self._log)
         self.clerk: C | None = None
         self.term: LedgerTerm | None = None
         self.halted: str | None = None
@@ -112,7 +114,7 @@ class LedgerLeading(Generic[C]):
                 self._log.info("%s", error)
             except StoreError as error:
                 failures += 1
-                self._log.warning("a %s waits for its store: %s", self.what, error)
+                self._seldom.warning(self._clock.read(), "a %s waits for its store: %s", self.what, error)
                 await self._clock.sleep(min(LONGEST_PAUSE, 0.2 * 2.0 ** min(failures, 5)))
             except (LedgerError, SchemaTooNew) as error:
                 await self._halt(str(error))
@@ -143,7 +145,8 @@ class LedgerLeading(Generic[C]):
             tick = await term.tick(look=look)
         except StoreError as error:
             self._failures += 1
-            self._log.warning("a tick of a %s failed, and is tried again: %s", self.what, error)
+            text = "a tick of a %s failed, and is tried again: %s"
+            self._seldom.warning(self._clock.read(), text, self.what, error)
             await self._clock.sleep(min(LONGEST_PAUSE, 0.1 * 2.0 ** min(self._failures, 6)))
             return None
         self._failures = 0

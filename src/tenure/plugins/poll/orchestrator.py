@@ -21,6 +21,7 @@ import msgspec
 from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.delivery import NamedEvent
 from tenure.coordinator.events import EventBus, Handler, Subscription
+from tenure.coordinator.seldom import Seldom
 from tenure.entropy import NewId, new_id
 from tenure.errors import ConfigError, LeadershipLost, StoreError, TenureError
 from tenure.plugins.poll.book import Agent, PollBook, folder_of
@@ -96,6 +97,7 @@ class PollOrchestrator:
         self._draw_id = draw_id
         self._bus = EventBus(logger=_log)
         self._counts: Counter[str] = Counter()
+        self._seldom = Seldom(_log)
         self._task: asyncio.Task[None] | None = None
         self._term: _Term | None = None
 
@@ -212,7 +214,7 @@ class _Term:
 
     def _failed(self, what: str, error: StoreError) -> None:
         self._owner._counts["store-errors"] += 1
-        _log.warning("%s: %s", what, error)
+        self._owner._seldom.warning(self._clock.read(), "%s: %s", what, error, key=what)
 
     def _ensure(self) -> None:
         if self._context.lead is not None:

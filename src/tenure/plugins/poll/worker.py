@@ -17,6 +17,7 @@ from tenure.clock import SYSTEM_CLOCK, Clock, Reading
 from tenure.coordinator.fencing import EpochFence
 from tenure.coordinator.given import shown
 from tenure.coordinator.layout import MAX_WORKER_ID_CHARACTERS, check_name
+from tenure.coordinator.seldom import Seldom
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database import Database
 from tenure.election.records import TooNew, time_of_day
@@ -124,6 +125,7 @@ class PollWorker:
         self._drain_timeout = check_seconds("drain_timeout", drain_timeout, least=0.0, most=3600.0)
         self._name = name
         self._clock = clock
+        self._seldom = Seldom(_log)
         self._draw_id = draw_id
         self.uid = ""
         self._fence = _fence_of(coordinator)
@@ -255,7 +257,7 @@ class PollWorker:
                 await self._turn()
             except StoreError as error:
                 self._counts["store-errors"] += 1
-                _log.warning("worker %r: %s", self.worker_id, error)
+                self._seldom.warning(self._clock.read(), "worker %r: %s", self.worker_id, error)
             except (WorkerReplaced, SchemaTooNew) as error:
                 _log.warning("%s", error)
                 return

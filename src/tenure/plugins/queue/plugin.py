@@ -34,6 +34,7 @@ from tenure.coordinator.config import DAY, CoordinatorConfig, seconds
 from tenure.coordinator.given import check_flag, check_instance, takes
 from tenure.coordinator.layout import check_name
 from tenure.coordinator.lead import Lead
+from tenure.coordinator.seldom import Seldom
 from tenure.election.records import newer
 from tenure.errors import BodyTooLarge, ConfigError, Damaged, NotFound, SchemaTooNew, StoreError
 from tenure.ledger import InboxName, LedgerConfig, LedgerState, LogEntry, Lot, Place
@@ -513,13 +514,14 @@ class S3QueuePlugin(LedgerPlugin):
             **options,
         )
         failures = 0
+        seldom = Seldom(_log)
         while True:
             try:
                 await worker.start()
                 break
             except StoreError as error:
                 failures += 1
-                _log.warning("%r cannot read its log yet: %s", self, error)
+                seldom.warning(host.clock.read(), "%r cannot read its log yet: %s", self, error)
                 await host.clock.sleep(min(5.0, 0.2 * 2.0 ** min(failures, 5)))
         self._worker = worker
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from tenure.clock import Clock, Reading
+from tenure.coordinator.seldom import Seldom
 from tenure.database.tracing import UNTRACED, Tracer, Tracing
 from tenure.errors import StoreError, TenureError
 from tenure.ledger import LedgerConfig, LogEntry, Producer, Resync, Tail
@@ -97,6 +98,7 @@ class QueueWorker:
         self.store = store
         self.uid = producer.owner
         self.clock = clock
+        self._seldom = Seldom(_log)
         self.drift = ledger.drift
         self._producer = producer
         self._name = name
@@ -257,7 +259,7 @@ class QueueWorker:
             except StoreError as error:
                 failures += 1
                 self.counts["store_errors"] += 1
-                _log.warning("the log of a queue could not be read: %s", error)
+                self._seldom.warning(self.clock.read(), "the log of a queue could not be read: %s", error)
                 await self.clock.sleep(min(5.0, 0.2 * 2.0 ** min(failures, 5)))
                 continue
             except TenureError as error:
@@ -419,7 +421,8 @@ class QueueWorker:
             try:
                 await self._producer.submit(note, 200 + size_of(outcome))
             except TenureError as error:
-                _log.warning("some messages were given up, since they could not be settled first: %s", error)
+                text = "some messages were given up, since they could not be settled first: %s"
+                self._seldom.warning(self.clock.read(), text, error)
                 self._let_go(hand)
                 return
             finally:
@@ -819,7 +822,8 @@ class QueueWorker:
             # The tickets lapse, and their messages are handled again.
             self.counts["reports_lost"] += 1
             self._lost_in_a_row += 1
-            _log.warning("what became of some messages could not be reported, and they will come again: %s", error)
+            text = "what became of some messages could not be reported, and they will come again: %s"
+            self._seldom.warning(self.clock.read(), text, error)
             self._begin_anew()
             return
         finally:

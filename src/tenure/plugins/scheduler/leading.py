@@ -164,7 +164,8 @@ class ScheduleLeading(LedgerLeading[ScheduleClerk]):
                 await self._wait(max(SHORTEST, pause))
         except StoreError as error:
             self._failures += 1
-            self._log.warning("the store does not tell the time, and is asked again: %s", error)
+            text = "the store does not tell the time, and is asked again: %s"
+            self._seldom.warning(self._clock.read(), text, error)
             await self._clock.sleep(min(5.0, 0.1 * 2.0 ** min(self._failures, 6)))
             return False
 

@@ -32,6 +32,7 @@ from tenure.coordinator.hooks import HookOverrun
 from tenure.coordinator.layout import namespace_store
 from tenure.coordinator.lead import Lead
 from tenure.coordinator.reading import read_epoch
+from tenure.coordinator.seldom import Seldom
 from tenure.coordinator.service import GlobalCoordinatorService
 from tenure.database import Database
 from tenure.errors import ConfigError, CoordinationError, StoreError
@@ -123,6 +124,7 @@ class CoordinatorCandidate:
             self._hook_overrun = HookOverrun(hook_overrun)
         except ValueError:
             raise ConfigError(f"hook_overrun is {hook_overrun!r}: it must be 'report' or 'exit'") from None
+        self._seldom = Seldom(_log)
         self.namespace = namespace
         self.election_enabled = coordinator_election_enabled
         self.cluster_coordinator = cluster_coordinator
@@ -325,8 +327,9 @@ class CoordinatorCandidate:
             except StoreError as error:
                 if not may_go_on():
                     raise asyncio.CancelledError from error
-                _log.warning("the children of %r wait for the store: %s", self.namespace, error)
-                await self._attached().clock.sleep(1.0)
+                clock = self._attached().clock
+                self._seldom.warning(clock.read(), "the children of %r wait for the store: %s", self.namespace, error)
+                await clock.sleep(1.0)
 
     async def _watch_for_others(self, post: StaticPost, database: Database) -> None:
         known: tuple[str, ...] = ()

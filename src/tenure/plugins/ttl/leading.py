@@ -147,7 +147,8 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             await sweeper.sweep(counts, on_page)
         except StoreError as error:
             counts.errors += 1
-            self._log.warning("a cleanup of %r was cut short, and is gone on with: %s", self._resource.name, error)
+            text = "a cleanup of %r was cut short, and is gone on with: %s"
+            self._seldom.warning(self._clock.read(), text, self._resource.name, error)
             asked = []  # it is not what was asked for
         finally:
             self._note(clerk, counts, total)
@@ -178,7 +179,8 @@ class TTLLeading(LedgerLeading[TTLClerk]):
     async def _call(self, term: LedgerTerm, clerk: TTLClerk, calls: Sequence[Call], counts: Counts) -> list[bool]:
         """Written down first: the number of that entry is their token."""
         if self._caller is None:
-            self._log.warning(
+            self._seldom.warning(
+                self._clock.read(),
                 "%s records of %r have expired and are to be given to a callback, and this process has none: give "
                 "callback= in every process",
                 len(calls),
@@ -197,7 +199,8 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             assert tick.entry is not None
             await self._call_all(clerk, calls, begun, tick.entry.seq, answers, counts)
         if first < len(calls):
-            self._log.warning(
+            self._seldom.warning(
+                self._clock.read(),
                 "%s callbacks for records of %r are called later: too many earlier ones have not ended, and hold their "
                 "threads",
                 len(calls) - first,
@@ -237,7 +240,8 @@ class TTLLeading(LedgerLeading[TTLClerk]):
         try:
             error = await self._caller.call(expired)
         except NotCalled as reason:
-            self._log.warning("the callback for record %r of %r is called later: %s", call.id, expired.resource, reason)
+            text = "the callback for record %r of %r is called later: %s"
+            self._seldom.warning(self._clock.read(), text, call.id, expired.resource, reason)
             return False
         if error is None:
             counts.called += 1
@@ -249,7 +253,8 @@ class TTLLeading(LedgerLeading[TTLClerk]):
             try:
                 await self._keep(call, token, attempt, error)
             except StoreError as trouble:
-                self._log.warning("a callback that failed for good is called again, for want of the store: %s", trouble)
+                text = "a callback that failed for good is called again, for want of the store: %s"
+                self._seldom.warning(self._clock.read(), text, trouble)
                 given_up = False
         self._log.warning(
             "the callback for record %r of %r failed (attempt %s%s): %s",

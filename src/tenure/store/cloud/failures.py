@@ -41,7 +41,21 @@ _METADATA_SERVICE = re.compile(
 _CREDENTIAL_PROVIDER = re.compile(r"External \w+ credential provider: (.*)")
 _LONGEST = 16_384
 """Characters of what a server said that are looked at: whoever answers may say as much as he likes."""
+_NO_ETAG = re.compile(r"etag header missing|gave no etag", re.IGNORECASE)
+_PERMISSIONS = {
+    "s3": {"get": "s3:GetObject", "list": "s3:ListBucket", "delete": "s3:DeleteObject", "write": "s3:PutObject"},
+    "gs": {
+        "get": "storage.objects.get",
+        "list": "storage.objects.list",
+        "delete": "storage.objects.delete",
+        "write": "storage.objects.create and storage.objects.delete",
+    },
+}
 _MOVED = frozenset({301, 307, 308, 400})
+
+
+class NoETag(StoreUnavailable):
+    """An answer without the version that everything here is built on. A write may have happened."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -84,6 +98,7 @@ def explain(what: str, error: BaseException, place: str) -> StoreError:
     if failure.status == 403:
         return AccessDenied(
             f"{what}: {place} denies it ({said}): allow this identity to get, put, list and delete below the prefix"
+            f"{_permission(what, place)}"
         )
     if failure.status == 429 or failure.code in _THROTTLED_CODES:
         return Throttled(f"{what}: {place} asks to slow down ({said})")
@@ -94,6 +109,11 @@ def explain(what: str, error: BaseException, place: str) -> StoreError:
         return kind(f"{what}: {place} answered {said}")
     if "redirect without LOCATION" in failure.text:  # S3's 301 for a bucket of another region
         return StoreUnavailable(f"{what}: {place} is served elsewhere: check region and endpoint of the store URL")
+    if _NO_ETAG.search(failure.text):
+        return NoETag(
+            f"{what}: {place} answered without an ETag, which is the version of an object here: use a server, and a "
+            "proxy before it, that name one with every object that they write or send"
+        )
     return StoreUnavailable(f"{what}: no answer from {place} ({_network_reason(str(error))})")
 
 
@@ -103,6 +123,14 @@ def no_credentials(place: str) -> str:
         "AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY), run where a role is "
         "attached, or use a login with ?auth=login or ?profile= (pip install 'tenure[aws]' for those of AWS)"
     )
+
+
+def _permission(what: str, place: str) -> str:
+    """What is missing, in the provider's own words."""
+    verb = what.partition(" ")[0]
+    of_provider = _PERMISSIONS.get(place.partition(":")[0], {})
+    name = of_provider.get(verb if verb in ("get", "list", "delete") else "write")
+    return f"; {verb} needs {name}" if name else ""
 
 
 def _said(failure: Failure) -> str:

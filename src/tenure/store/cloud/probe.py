@@ -12,8 +12,8 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.entropy import NewId, new_id
-from tenure.errors import AccessDenied, BadCredentials, NotFound, StoreError, StoreUnavailable, Throttled
-from tenure.store.cloud.failures import Failure
+from tenure.errors import AccessDenied, BadCredentials, NotFound, StoreError, StoreUnavailable, StoreUnfit, Throttled
+from tenure.store.cloud.failures import Failure, NoETag
 from tenure.store.cloud.store import CloudStore, Dialect
 from tenure.store.outcome import Applied, NotModified, Outcome, Rejected, Unknown, Version
 from tenure.store.scratch import PROBE_FOLDER, scratch_body
@@ -42,6 +42,8 @@ class Probe:
         key, missing = (f"{self._folder}{self._draw_id()}" for _ in range(2))
         try:
             return await self._examine(key, missing)
+        except NoETag as error:
+            raise StoreUnfit(self._store.info.url, [str(error)]) from None
         finally:
             if self._answered and not self._tidied:  # people wait for the news that nobody is there
                 try:
@@ -144,6 +146,8 @@ class Probe:
             outcome, failure = await attempt()
             if not isinstance(outcome, Unknown):
                 return outcome, failure
+            if isinstance(outcome.error, NoETag):
+                raise outcome.error  # sent again, it would find its own first copy, and look decided
             slow = self._clock.read().leader_elapsed(started) > _PATIENCE
             if slow or not isinstance(outcome.error, StoreUnavailable):
                 break

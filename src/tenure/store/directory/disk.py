@@ -201,6 +201,13 @@ class Disk:
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
 
+    def mark(self, descriptor: int) -> None:
+        """Make an empty file one byte long, which needs no room on the disk."""
+        os.ftruncate(descriptor, 1)
+
+    def status_of(self, descriptor: int) -> os.stat_result:
+        return os.fstat(descriptor)
+
     def try_lock(self, descriptor: int) -> bool:
         """Take an exclusive lock that the kernel drops when the last copy of the descriptor closes, also by SIGKILL."""
         try:

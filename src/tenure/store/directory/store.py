@@ -68,6 +68,8 @@ _LISTING_PATIENCE = 12
 _RESTARTS = 20
 """How often a write starts again because its temporary file was swept away or its folder removed meanwhile."""
 
+_OVERTAKEN = (Missing, FileNotFoundError)
+"""A folder on the way, an own folder or the temporary file was removed while something was being written."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_THREAD = "new thread"
 """In what Python says when the system gives it no more threads. A pool that is shut down raises the same exception."""
@@ -182,6 +184,14 @@ class DirectoryStore:
     def _tree(self) -> Tree:
         return Tree(self._root, self._disk, self._lasting)
 
+    def _tree_to_write(self) -> Tree:
+        """The root may have been removed since it was opened: it is made again, as opening it would."""
+        try:
+            return self._tree()
+        except Missing:
+            self._make_root()
+            return self._tree()
+
     def _get(self, key: str, unless: Version | None) -> Stored | NotModified:
         names = folders_of(key)
         try:
@@ -209,7 +219,7 @@ class DirectoryStore:
     def _put(self, key: str, body: bytes) -> Version:
         names = folders_of(key)
         for _ in range(_RESTARTS):
-            with self._tree() as tree, contextlib.suppress(Missing), tree.make(names) as folder:
+            with self._tree_to_write() as tree, contextlib.suppress(*_OVERTAKEN), tree.make(names) as folder:
                 target = folder / name_of(key)
                 newest_ns = self._newest_ns(tree, key, target)
                 with self._temporary_file(tree, key, body, later_than=newest_ns) as temporary:
@@ -221,7 +231,7 @@ class DirectoryStore:
     def _create(self, key: str, body: bytes) -> Outcome:
         names = folders_of(key)
         for _ in range(_RESTARTS):
-            with self._tree() as tree, contextlib.suppress(Missing), tree.make(names) as folder:
+            with self._tree_to_write() as tree, contextlib.suppress(*_OVERTAKEN), tree.make(names) as folder:
                 target = folder / name_of(key)
                 if self._disk.modified_ns(target) is not None:
                     return self._is_there(names, folder)
@@ -250,7 +260,7 @@ class DirectoryStore:
         with contextlib.suppress(Missing):
             names = folders_of(key)
             for _ in range(_RESTARTS):
-                with self._tree() as tree, tree.open(names) as folder:
+                with self._tree() as tree, tree.open(names) as folder, contextlib.suppress(FileNotFoundError):
                     target = folder / name_of(key)
                     if not self._has(target, expected):
                         return Rejected()  # spares a doomed write its fsync
@@ -321,6 +331,7 @@ class DirectoryStore:
             floor = self._locks.floor(tree, stripe)
             if (self._disk.modified_ns(floor) or 0) < current_ns:
                 self._raise_floor(own / "floor", floor, current_ns)
+            tree.make_locks_last()
             self._disk.sync_folder(floor.folder)  # who raised it before may have been killed, or failed, before this
             try:
                 self._disk.rename(target, own / "body")
@@ -345,7 +356,7 @@ class DirectoryStore:
         by_folder: dict[tuple[str, ...], list[str]] = {}
         for key in keys:
             by_folder.setdefault(folders_of(key), []).append(key)
-        with self._tree() as tree:
+        with contextlib.suppress(Missing), self._tree() as tree:  # where there is no root, there is nothing
             for names in sorted(by_folder, key=len, reverse=True):  # a folder is empty after those in it
                 with contextlib.suppress(Missing):
                     self._delete_in(tree, names, by_folder[names])

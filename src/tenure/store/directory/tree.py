@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,14 +26,6 @@ class _Known(msgspec.Struct):
     identity: tuple[int, int]
     content: str | None = None
     """The name of something that lay in it: to look whether it is still there costs less than to look what is."""
-
-
-class OwnFolderGone(OSError):
-    """Somebody removed a folder that only opening the store makes. No `FileNotFoundError`: no file of ours is missing,
-    and starting again helps nothing."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(errno.ENOENT, f"its folder {name} was removed: open the store again, which makes it")
 
 
 class Lasting:
@@ -81,6 +72,9 @@ class Tree:
 
     The root is opened by its path each time, and may lie behind links: it is the user's own word, and what was removed
     and made again meanwhile is found. Nothing below it is ever followed.
+
+    A store's own folder that was removed (by a cleaner of temporary files, say) is made again. That is safe for the
+    temporary files, of which any may go at any time, and for the locks by the rules in locks.py.
     """
 
     def __init__(self, root: Path, disk: Disk, lasting: Lasting | None = None) -> None:
@@ -102,6 +96,7 @@ class Tree:
 
     @property
     def locks(self) -> Folder:
+        """Raises `Missing`, as `temporary` does, if the root was removed."""
         return self._own_folder(LOCKS)
 
     @property
@@ -121,6 +116,21 @@ class Tree:
             return self._walk(names, self._open_or_make)
         except FileNotFoundError as error:
             raise Missing(error.errno, error.strerror) from error
+
+    def own_by_name(self, name: str) -> Folder:
+        """What has the name of an own folder *now*, for the caller to close: `locks` and `temporary` stay with what had
+        it when this tree first used them. Raises `FileNotFoundError`."""
+        return self._open_folder(self._root / name)
+
+    def look_again(self, name: str) -> None:
+        """Forget an own folder, which may have been removed: the next use opens what has its name by then."""
+        folder = self._own.pop(name, None)
+        if folder is not None:
+            folder.close()
+
+    def make_locks_last(self) -> None:
+        """Who made that folder again may have been killed before the sync, and a floor is worth no more than it is."""
+        self._make_last(self._root / LOCKS, self.locks)
 
     def make_own(self) -> None:
         """Make the store's own folders durably: what is written into them is worth no more than they are."""
@@ -157,10 +167,17 @@ class Tree:
         folder = self._own.get(name)
         if folder is None:
             try:
-                folder = self._own[name] = self._open_folder(self._root / name)
-            except FileNotFoundError as error:
-                raise OwnFolderGone(name) from error
+                folder = self._open_folder(self._root / name)
+            except FileNotFoundError:
+                folder = self._make_again(self._root / name)
+            self._own[name] = folder
         return folder
+
+    def _make_again(self, place: Place) -> Folder:
+        try:
+            return self._open_or_make(place)
+        except FileNotFoundError as error:
+            raise Missing(error.errno, f"{self._root.path} was removed") from error
 
     def _open_folder(self, place: Place) -> Folder:
         """A folder that something is to be written into: a plain file with its name is in the way."""
