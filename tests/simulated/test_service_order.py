@@ -157,6 +157,45 @@ class TestIdentity:
             with pytest.raises(WorkerReplaced, match="started later"):
                 older.service.leadership()
 
+    @pytest.mark.parametrize("stopped", [False, True])
+    def test_one_that_was_replaced_does_not_replace_the_newer_one_in_turn(self, stopped: bool) -> None:
+        """WA-3, EL-14: neither by a start() of the user, nor for the next plugin."""
+        with Fleet() as fleet:
+            older = fleet.join("a")
+            fleet.run(20)
+            assert not older.service.replaced
+            newer = fleet.join("a", host=fleet.world.host("elsewhere"))
+            fleet.run(60)
+            assert older.service.replaced
+            assert not older.service.running
+            if stopped:
+                older.done(older.service.stop())
+
+            async def start_again() -> None:
+                for start in (older.service.start, older.service.start_for_subscribers):
+                    with pytest.raises(WorkerReplaced, match=r"worker id 'a'.*started later.*new Database"):
+                        await start()
+
+            older.done(start_again())
+            fleet.run(120)
+            assert older.service.replaced
+            assert not older.service.running
+            assert newer.leads
+            assert not newer.service.replaced
+            assert newer.named("worker:replaced") == []
+            assert fleet.epochs() == [1, 2]
+
+    def test_one_that_was_stopped_was_not_replaced(self) -> None:
+        with Fleet() as fleet:
+            node = fleet.join("a")
+            fleet.run(20)
+            node.done(node.service.stop())
+            assert not node.service.running
+            assert not node.service.replaced
+            node.done(node.service.start())
+            fleet.run(60)
+            assert node.leads
+
     @pytest.mark.req("EL-14")
     @pytest.mark.parametrize("lives", [True, False])
     def test_a_newer_tenure_under_our_id_is_left_alone_while_it_may_live(self, lives: bool) -> None:

@@ -579,6 +579,26 @@ async def test_neither_the_dead_nor_the_one_that_lapsed_come_before(scene: Scene
     assert await place_of(scene, scene.own("zoe"), listed) == 1
 
 
+async def test_a_holder_that_lapsed_is_not_alive_until_it_writes_again(scene: Scene) -> None:
+    """WA-3, E-7: neither in the listing that ranks candidates nor in the next ones, and it has not timed out either."""
+    ben, ada = scene.own("ben"), scene.own("ada")
+    listed = await plant(scene, 2)
+    await beat(ben)
+    await beat(ada)
+    roster = scene.roster(ada)
+    me = Member("ada", ada.who.uid)  # type: ignore[attr-defined]
+    await roster.place(me, tuple(listed), but=ben.who.uid, most=5)  # type: ignore[attr-defined]
+    assert roster.ranked == (me, *listed)
+    assert roster.ranked_all
+    survey = await roster.survey()
+    assert [member.worker_id for member in survey.members] == ["ada", "w0000", "w0001"]
+    assert survey.gone == ()
+    scene.clock.advance(2)
+    await beat(ben)
+    await beat(ada)
+    assert [member.worker_id for member in (await roster.survey()).members] == ["ada", "ben", "w0000", "w0001"]
+
+
 @pytest.mark.req("EL-3")
 @pytest.mark.parametrize(("before", "asks"), [(49, True), (50, False), (1000, False)])
 async def test_who_surely_comes_last_asks_nobody(scene: Scene, before: int, asks: bool) -> None:

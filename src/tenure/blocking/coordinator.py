@@ -94,7 +94,13 @@ class Coordinator:
 
     @property
     def running(self) -> bool:
+        """Does this process take part in the namespace? If not, `replaced` says whether it could again."""
         return self._service.running
+
+    @property
+    def replaced(self) -> bool:
+        """Has a newer process taken this worker id? Then this coordinator has stopped, and `start()` raises."""
+        return self._service.replaced
 
     # Life
 

@@ -108,6 +108,11 @@ def rules_of(config: CoordinatorConfig, longest_lease: float) -> Rules:
     )
 
 
+def _lapsed(over: State | None) -> str | None:
+    """The uid of the holder of a lease that was not given away."""
+    return None if over is None or over.released else over.uid
+
+
 class Engine:
     """Everything that happens on the coordinator's loop. `GlobalCoordinatorService` is its face to the user."""
 
@@ -360,7 +365,7 @@ class Engine:
         self._advance_cold_start(now)
         self._tell_what_lapsed()
         if self._tenure is None and self._reason_to_leave() is not None:
-            self._candidacy = None  # it has withdrawn; if it stands again later, that is another election
+            self._end_candidacy()  # it has withdrawn; if it stands again later, that is another election
         action = decide(self._knowledge(now), now)
         if isinstance(action, Wait):
             await self._rest(action.seconds, now)
@@ -493,6 +498,7 @@ class Engine:
     # As a follower
 
     async def _watch(self) -> None:
+        before = self.desk.sight
         try:
             sight = await self.desk.read()
         except BodyTooLarge as error:
@@ -503,8 +509,16 @@ class Engine:
         if isinstance(found, State):
             self._reported_damage = None
             self._lease_watch.saw(found, sight.last)
-            self._announce(self.leader, found.epoch)
-            if self._config.membership and found.members_version and await self.fleet.read(found.members_version):
+            moved = False
+            try:
+                if self._config.membership and found.members_version:
+                    moved = await self.fleet.read(found.members_version)
+            finally:
+                self._announce(self.leader, found.epoch, self._lapsed_since(before, sight))
+                others = found.uid not in (None, self._who.uid)
+                if others and self._candidacy is not None and self._candidacy[0] != sight.mark:
+                    self._end_candidacy()
+            if moved:
                 self._tell_members()
         elif isinstance(found, Damage):
             self._report_damage(sight, found.reason)
@@ -542,12 +556,22 @@ class Engine:
         if began is not None and began[0] == sight.mark:
             return
         ours = isinstance(sight.found, State) and sight.found.uid == self._who.uid
-        self._candidacy = (sight.mark, began[1] if began is not None and ours else self._clock.read())
+        if began is not None and ours:
+            self._candidacy = (sight.mark, began[1])
+        else:
+            self.fleet.forget_ranking()
+            self._candidacy = (sight.mark, self._clock.read())
+
+    def _end_candidacy(self) -> None:
+        self._candidacy = None
+        self.fleet.forget_ranking()
 
     async def _stand(self, action: Stand) -> bool:
         if self.desk.sight is not None:
             self._begin_to_stand(self.desk.sight)
-        self._turn = None
+        turn, self._turn = self._turn, None
+        if turn is None and self._config.membership and not self.fleet.is_ranked:
+            self._spawn(self._list_workers(_lapsed(action.over)))  # given to us: nobody had to be ranked
         grant = await self.desk.stand(action)
         if grant is None:
             if self.desk.trouble is not None:
@@ -566,6 +590,23 @@ class Engine:
         )
         self._look_now = False
         return True
+
+    async def _list_workers(self, lapsed: str | None) -> None:
+        """For whoever stands without having waited for its turn. The lease does not wait for it."""
+        candidacy = self._candidacy
+        try:
+            await self.fleet.place(lapsed)
+        except StoreError as error:
+            self._failed(error)
+        if self._candidacy is not candidacy:
+            self.fleet.forget_ranking()  # it came too late
+
+    async def _count_at_once(self) -> None:
+        """The listing that ranked us did not name everybody: do not wait for the next heartbeat."""
+        try:
+            await self._count()
+        except StoreError as error:
+            self._failed(error)
 
     async def _confirm(self) -> bool:
         tenure, grant = self._tenure, self._grant
@@ -601,12 +642,18 @@ class Engine:
         self._lease_watch.forget()  # whoever led before us does not lead after us
         self._not_before = None
         self._update(confirmed=True, last_try=None)
-        self.fleet.begin_to_lead()
+        listed = not self._config.membership or self.fleet.is_known
+        if self._config.membership:
+            self.fleet.begin_to_lead(_lapsed(self._grant.over if self._grant is not None else None))
         self._metrics.election(now.leader_elapsed(self._candidacy[1] if self._candidacy is not None else now))
-        self._candidacy = None
+        self._end_candidacy()
         facts = self._facts("leading", epoch=lead.epoch)
         _log.info("%s leads %r, epoch %d", self._who.worker_id, self._namespace, lead.epoch, extra=facts)
         self._announce(self._who.worker_id, lead.epoch)
+        if self._config.membership:
+            self._tell_members()
+        if not listed:
+            self._spawn(self._count_at_once())
         self._bus.emit(CoordinatorPromoted(self._who.worker_id, lead.epoch, now.wall_ns / 1e9))
         self._advance_cold_start(now)
         preparing = self._is_preparing()
@@ -882,11 +929,14 @@ class Engine:
             return False
         return True
 
-    async def _lead_fleet(self, lead: Lead) -> None:
+    async def _count(self) -> None:
         timed_out = await self.fleet.count()
         if timed_out:
             self._metrics.worker_timed_out(timed_out)
         self._tell_members()
+
+    async def _lead_fleet(self, lead: Lead) -> None:
+        await self._count()
         if self._tenure is not None:
             hand_over = self.rules.mandate_end is MandateEnd.HAND_OVER
             preceded_by, outranked_by = await self.fleet.rival(hand_over=hand_over)
@@ -948,7 +998,7 @@ class Engine:
 
     # Telling
 
-    def _announce(self, leader: str | None, epoch: int) -> None:
+    def _announce(self, leader: str | None, epoch: int, lapsed: str | None = None) -> None:
         previous, known = self._announced
         if (leader, epoch) == self._announced or epoch < known:
             return
@@ -967,8 +1017,22 @@ class Engine:
         self._metrics.leader_changed()
         if not self._bus.is_heard:
             return
-        workers = tuple(sorted(member.worker_id for member in self.fleet.members))
-        self._bus.emit(CoordinatorElected(leader, epoch, workers))
+        workers = {leader, *(member.worker_id for member in self._present(lapsed))} if self._config.membership else ()
+        self._bus.emit(CoordinatorElected(leader, epoch, tuple(sorted(workers))))
+
+    def _present(self, lapsed: str | None) -> tuple[Member, ...]:
+        leading = self._tenure is not None and self._tenure.confirmed
+        return self.fleet.members if leading else self.fleet.present(lapsed)
+
+    def _lapsed_since(self, before: Sight | None, sight: Sight) -> str | None:
+        """The uid of the holder that was in sight before, if it was silent for so long that its lease was over."""
+        uid = _lapsed(before.found) if before is not None and isinstance(before.found, State) else None
+        if uid is None or before is None or uid == self._who.uid or sight.mark == before.mark:
+            return None
+        assert isinstance(before.found, State)
+        # Another's watch may have begun a heartbeat before ours.
+        least = self.rules.lapses_after(before.found.lease_seconds) - self.rules.looks_every
+        return uid if sight.last.follower_elapsed(before.since) >= least else None
 
     def _tell_what_lapsed(self) -> None:
         """A leader that is gone is told of when its lease is over, and not only when somebody takes it."""

@@ -120,7 +120,11 @@ class WorkerHeartbeat(msgspec.Struct, frozen=True):
 
 
 class CoordinatorElected(msgspec.Struct, frozen=True):
-    """This worker saw an election end: `worker_id` leads."""
+    """This worker saw an election end: `worker_id` leads.
+
+    `active_workers`: who was alive in the listing that this worker ranked itself by. A worker that did not stand names
+    those it knew, without a holder whose lease lapsed. Empty in election-only mode.
+    """
 
     name: ClassVar[str] = "coord:coordinator-elected"
     worker_id: str

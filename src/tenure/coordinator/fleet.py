@@ -37,6 +37,7 @@ class Fleet:
     ) -> None:
         self._who = who
         self._priority = config.priority
+        self._eligible = config.eligible
         self._failed = failed
         self._own = OwnRecord(
             *(store, who, config.priority, config.worker_timeout, clock, draw_id),
@@ -46,6 +47,8 @@ class Fleet:
         self._roster = Roster(store, self._own, who, config.worker_timeout, clock)
         self._list = MemberList(store, draw_id)
         self.members: tuple[Member, ...] = ()
+        self._missed: set[str] = set()
+        """Keys of those whom the last leader counted, and an election did not: they left, or will time out."""
         self._surveys = 0
         self._rival = ("", 0, False)
         self._heir: tuple[tuple[tuple[Member, ...], str], bool] = (((), ""), False)
@@ -78,11 +81,39 @@ class Fleet:
 
     async def place(self, lapsed_uid: str | None) -> int:
         """How many come before us, now that the lease of `lapsed_uid` is over: as many as matter at most."""
-        own = Member(self._who.worker_id, self._who.uid, self._priority)
+        own = self._self
         # All of a fleet ask at once: in a large one, a listing each would be more than a store takes.
         if sum(member.uid != lapsed_uid and precedes(member, own) for member in self.members) >= _SURELY_LAST:
             return MAX_STEPS
         return await self._roster.place(own, self.members, but=lapsed_uid, most=MAX_STEPS)
+
+    def forget_ranking(self) -> None:
+        """That election is over: no listing ranks the candidates of the next one yet."""
+        self._roster.ranked, self._roster.ranked_all = None, False
+
+    def present(self, lapsed_uid: str | None) -> tuple[Member, ...]:
+        """Who is alive at an election: the listing that ranked us; without one, those known but for `lapsed_uid`."""
+        found = self._roster.ranked
+        if found is None:
+            found = tuple(member for member in self.members if member.uid != lapsed_uid)
+        if self.registered is None:
+            return found
+        known = by_key(found) | by_key((self._self,))
+        return tuple(known[key] for key in sorted(known))
+
+    @property
+    def is_ranked(self) -> bool:
+        """Was there a listing for this election?"""
+        return self._roster.ranked is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Did it name every live worker?"""
+        return self._roster.ranked_all
+
+    @property
+    def _self(self) -> Member:
+        return Member(self._who.worker_id, self._who.uid, self._priority, self._eligible)
 
     def is_heir_of(self, holder_uid: str) -> bool:
         """Are we next in rank?"""
@@ -94,16 +125,20 @@ class Fleet:
 
     # As the leader
 
-    def begin_to_lead(self) -> None:
+    def begin_to_lead(self, lapsed_uid: str | None) -> None:
+        """Over the lease of `lapsed_uid`, if it was not given away."""
         self._list.forget()
         self._roster.begin_anew(self.members)
+        self._missed = set(by_key(self.members))
+        self.members = self.present(lapsed_uid)
 
     async def count(self) -> int:
         """Find the members by a listing. Gives how many of those known before timed out; old records are removed."""
         self._surveys += 1
         survey = await self._roster.survey()
         # Whoever left politely has removed its record; only those whose record grew old have timed out.
-        gone = by_key(self.members).keys() & survey.gone if survey.gone else ()
+        gone = (self._missed | by_key(self.members).keys()) & set(survey.gone) if survey.gone else ()
+        self._missed.difference_update(gone, by_key(survey.members) if self._missed else ())
         await self._roster.remove(survey.forgotten)
         self.members = survey.members
         return len(gone)

@@ -256,8 +256,14 @@ class Roster:
         self._told_of: dict[str, Member] = {}  # by key: whom a former leader had found there
         self._strangers = Strangers(told=False)
         self._told_too_many = False
+        self._lapsed: Entry | None = None
+        """The record of a holder that let the lease lapse: it is not alive until it writes that again (E-7)."""
         self.stamped: StampedBeat | None = None
         """The newest."""
+        self.ranked: tuple[Member, ...] | None = None
+        """The live workers of the last listing that `place` made, as far as their records were read."""
+        self.ranked_all = False
+        """Every record of that listing was read, or was known."""
 
     async def survey(self) -> Survey:
         """Raises `StoreError`, also if our own record is not in the listing: nothing could be judged by it."""
@@ -265,7 +271,7 @@ class Roster:
         await self._read_bodies(live)
         return Survey(
             members=tuple(member for key in sorted(live) if (member := self._member_at(key)) is not None),
-            gone=tuple(sorted(age.keys() - live.keys())),
+            gone=tuple(sorted(key for key in age if age[key] > self._limit and key != self._own.key)),
             forgotten=tuple(
                 sorted(key for key in age if age[key] > forgotten_after(self._timeout) and key != self._own.key)
             ),
@@ -291,6 +297,16 @@ class Roster:
             batch, left, at_once = left[:at_once], left[at_once:], _AT_ONCE
             await self._read(batch, live)
             before += sum(self._comes_before(self._member_at(key), own, but) for key in batch)
+        found = {key: self._member_at(key) or told.get(key) for key in live} | {self._own.key: own}
+        for key, member in found.items():
+            if member is not None and member.uid == but and member.uid != own.uid:
+                self._lapsed = live[key]
+        self.ranked = tuple(
+            member
+            for key, member in sorted(found.items())
+            if member is not None and (member.uid != but or member.uid == own.uid)
+        )
+        self.ranked_all = not any(key != self._own.key and key not in told for key in self._unread(live))
         return min(before, most)
 
     @staticmethod
@@ -326,6 +342,9 @@ class Roster:
         age = {key: (own.modified - entry.modified).total_seconds() + since for key, entry in entries.items()}
         limit = self._limit
         live = {key: entry for key, entry in entries.items() if age[key] <= limit or key == self._own.key}
+        lapsed = self._lapsed
+        if lapsed is not None and lapsed.key in live and live[lapsed.key].modified == lapsed.modified:
+            del live[lapsed.key]
         return live, age
 
     async def _pass_over(self, entries: dict[str, Entry]) -> None:

@@ -221,14 +221,21 @@ class GlobalCoordinatorService:
 
     @property
     def running(self) -> bool:
+        """Does this process take part in the namespace? If not, `replaced` says whether it could again."""
         return self._runner is not None
+
+    @property
+    def replaced(self) -> bool:
+        """Has a newer process taken this worker id? Then this coordinator has stopped, and `start()` raises."""
+        return self._engine is not None and self._engine.replaced is not None
 
     # Life
 
     async def start(self) -> None:
         """Join the fleet. Returns as soon as the heartbeat runs; use `leadership()` to wait until this process leads.
 
-        Raises `ConfigConflict` if the namespace was founded with other rules, and `StoreError` if it cannot be reached.
+        Raises `ConfigConflict` if the namespace was founded with other rules, `StoreError` if it cannot be reached, and
+        `WorkerReplaced` if a newer process has taken this worker id since an earlier start: it is not taken back.
         """
         await self._start(for_subscribers=False)
 
@@ -249,6 +256,11 @@ class GlobalCoordinatorService:
                 self._leaving, self._runner = self._runner, None
                 if self._engine is not None:
                     self._leaving.tell(self._engine.request_stop)
+            if self._engine is not None and self._engine.replaced is not None:
+                raise WorkerReplaced(
+                    f"{self._engine.replaced}; start() does not take the id back: open a new Database for that, or "
+                    "with another worker_id"
+                )
             self._on_demand = for_subscribers and (self._on_demand or self._runner is None)
             if self._runner is not None:
                 return
@@ -622,7 +634,7 @@ class GlobalCoordinatorService:
 
     def _check_started(self) -> None:
         self._check_process()
-        if self._engine is not None and self._engine.replaced is not None:
+        if self.replaced:
             raise self._why_over()
         if self._runner is None:
             raise CoordinationError(f"the coordinator of {self.namespace!r} is not running: await start() first")
