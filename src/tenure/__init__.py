@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tenure.coordinator.plugin import CoordinatorPlugin
     from tenure.coordinator.service import GlobalCoordinatorService
     from tenure.database import Database, PluginStorage, Record, Resource, lead, terms
+    from tenure.database.terminating import until_terminated
     from tenure.errors import (
         ConfigError,
         Conflict,
@@ -89,6 +90,7 @@ __all__ = [
     "every",
     "lead",
     "terms",
+    "until_terminated",
 ]
 
 _HOMES = {
@@ -139,6 +141,7 @@ _HOMES = {
     "every": "tenure.plugins.scheduler",
     "lead": "tenure.database",
     "terms": "tenure.database",
+    "until_terminated": "tenure.database.terminating",
 }
 """Where each name lives. It is imported when it is first asked for: a command that only looks needs few of them."""
 

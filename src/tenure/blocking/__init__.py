@@ -27,6 +27,7 @@ from tenure.blocking.lock import Held, Lock
 from tenure.blocking.queue import Queue
 from tenure.blocking.resource import Resource
 from tenure.blocking.scheduler import Scheduler
+from tenure.blocking.terminating import until_terminated
 from tenure.blocking.ttl import TTL
 from tenure.errors import LeadershipLost, LeadershipTimeout
 
@@ -48,4 +49,5 @@ __all__ = [
     "Subscription",
     "lead",
     "terms",
+    "until_terminated",
 ]
