@@ -152,3 +152,4 @@ def test_a_coordinator_that_does_not_run_watches_from_one_fresh_look_to_the_next
             names.append(outside.done(outside.service.get_leader(fresh=True)))
         assert names[:2] == ["a", "a"]
         assert names[5:] == [None, None, None]
+        assert outside.done(outside.service.get_active_workers(fresh=True)) == []

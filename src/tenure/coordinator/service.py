@@ -172,7 +172,8 @@ class GlobalCoordinatorService:
         """Who is alive, as last observed; `fresh=True` lists the store. Empty in election-only mode."""
         self._check_process()
         if check_flag("fresh", fresh) and self.config.membership:
-            return await read_workers(self._scoped(), self.config.worker_timeout)
+            gone = self._lease_watch.gone(self._clock.read(), self.config.worker_timeout)
+            return await read_workers(self._scoped(), self.config.worker_timeout, but=gone)
         members = self._engine.members if self._engine is not None else ()
         return sorted(member.worker_id for member in members if self.running or member.worker_id != self.worker_id)
 
