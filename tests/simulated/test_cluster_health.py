@@ -165,7 +165,7 @@ def test_a_leader_that_nobody_replaces_makes_it_degraded_and_then_unhealthy(memb
         fleet.until(lambda: health.report().status == "degraded", 40)
         code, _, body = health.response()
         assert (code, json.loads(body)["leader"]) == (200, None)
-        fleet.run(QUICK.expected_failover() - 1)
+        fleet.run(QUICK.usual_failover() - 1)
         assert health.response()[0] == 200
         fleet.run(2)
         assert health.response()[0] == 503

@@ -69,6 +69,37 @@ def test_a_leader_whose_work_winds_up_says_that_nobody_leads() -> None:
         assert node.named("leader:changed")[-1].new_leader is None
 
 
+def test_a_process_that_let_its_lease_lapse_and_lives_counts_itself() -> None:
+    """WA-1: whoever is not fit to lead any more, and is not replaced, is no dead leader."""
+    with Fleet(config=QUICK.replace(health_check_interval=1.0)) as fleet:
+        fit = [True]
+        node = fleet.join("a", health_check=lambda: fit[0])
+        fleet.lead()
+        fleet.run(20)
+        fit[0] = False
+        fleet.network.outage(True)
+        fleet.until(lambda: not node.leads, 60)
+        fleet.network.outage(False)
+        fleet.run(3 * QUICK.lease_timeout + QUICK.worker_timeout)
+        assert not node.leads
+        assert seen(node) == (None, ["a"])
+        assert node.done(node.service.get_active_workers(fresh=True)) == ["a"]
+
+
+def test_a_process_that_winds_up_is_alive() -> None:
+    """A leader judges by this list whose work lapses, and its own does not while it stops."""
+    with Fleet() as fleet:
+        node = fleet.join("a")
+        node.plugin.on_stop_being_coordinator = lambda: node.host.clock.sleep(5)  # type: ignore[method-assign]
+        fleet.lead()
+        fleet.run(20)
+        stopping = node.run(node.service.stop())
+        fleet.run(2)
+        assert seen(node) == (None, ["a"])
+        fleet.until(stopping.done)
+        assert seen(node) == (None, [])
+
+
 def watching(fleet: Fleet, **changes: object) -> tuple[Node, Node]:
     """A leader, and a follower that cannot take over."""
     leader = fleet.join("a")
@@ -152,3 +183,4 @@ def test_a_coordinator_that_does_not_run_watches_from_one_fresh_look_to_the_next
             names.append(outside.done(outside.service.get_leader(fresh=True)))
         assert names[:2] == ["a", "a"]
         assert names[5:] == [None, None, None]
+        assert outside.done(outside.service.get_active_workers(fresh=True)) == []

@@ -446,6 +446,25 @@ class TestCandidate:
             down = [event for event in follower.telemetry if event.name.endswith("leader_down")]  # type: ignore[attr-defined]
             assert [event.former_leader for event in down] == ["a"]
 
+    def test_a_leader_that_nobody_replaces_is_told_of_as_down(self) -> None:
+        """WA-1: at the loss, and once."""
+        with Candidates() as fleet:
+            leader = fleet.stand("a", [])
+            fleet.lead()
+            follower = fleet.stand("b", [], eligible=False)
+            fleet.run(12)
+            leader.host.crash()
+            fleet.run(40)
+            down = [event for event in follower.telemetry if event.name.endswith("leader_down")]  # type: ignore[attr-defined]
+            assert [event.former_leader for event in down] == ["a"]
+            assert follower.telemetry[-1].current_leader is None  # type: ignore[attr-defined]
+            fleet.stand("c", [])
+            fleet.until(lambda: fleet.leader, 60)
+            fleet.run(12)
+            down = [event for event in follower.telemetry if event.name.endswith("leader_down")]  # type: ignore[attr-defined]
+            assert len(down) == 1
+            assert follower.telemetry[-1].current_leader == "c"  # type: ignore[attr-defined]
+
     @pytest.mark.req("SV-5")
     def test_each_telemetry_event_says_when_and_where(self) -> None:
         """On the leader's side and on the candidate's: by the wall clock of the node that reports it."""

@@ -315,6 +315,10 @@ def test_differences_name_every_field() -> None:
     ]
 
 
+def test_usual_failover_is_the_sum_of_its_parts() -> None:
+    assert CoordinatorConfig().usual_failover() == pytest.approx(6 + 15.15 + 0.1 + 1)
+
+
 def test_worst_case_failover_is_the_sum_of_its_parts() -> None:
     # breaker 30, heartbeat 5 + 1, lease 15.15, margin 0.1, five ranks and a jitter of 1, six requests of 3.75
     assert CoordinatorConfig().worst_case_failover() == pytest.approx(30 + 6 + 15.15 + 0.1 + 6 + 22.5)

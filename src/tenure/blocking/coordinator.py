@@ -81,6 +81,11 @@ class Coordinator:
         """Who leads, as last observed; `fresh=True` reads the store. `None` also once the lease has lapsed."""
         return self._portal.call(lambda: self._service.get_leader(fresh=fresh))
 
+    @property
+    def observed_age(self) -> float | None:
+        """How old what `get_leader()` goes by is, in seconds; `None`: the lease was not seen yet."""
+        return self._service.observed_age
+
     def get_active_workers(self, *, fresh: bool = False) -> list[str]:
         """Who is alive, as last observed; `fresh=True` lists the store. Empty in election-only mode."""
         return self._portal.call(lambda: self._service.get_active_workers(fresh=fresh))

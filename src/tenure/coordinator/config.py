@@ -261,9 +261,9 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Every setting in which the two differ, as (name, mine, theirs); nested ones as `contention.threshold`."""
         return _differences("", self, other)
 
-    def expected_failover(self) -> float:
-        """Seconds from the crash of the leader to its successor that are no cause for concern: the store answers, and
-        the next in rank lives."""
+    def usual_failover(self) -> float:
+        """Seconds within which a leader that crashed is replaced, if the store answers as usual and the next in rank
+        lives. `tenure plan` gives the mean and the worst case of a fleet."""
         seen = self.heartbeat_interval + self.heartbeat_jitter  # until the last renewal is seen for the first time
         return seen + self.lease_timeout * (1 + self.drift) + self.takeover_margin + self.takeover_delay
 

@@ -219,7 +219,8 @@ class Engine:
         return members if gone is None else tuple(member for member in members if member.uid != gone)
 
     def _gone(self) -> str | None:
-        return self._lease_watch.gone(self._clock.read(), self._config.worker_timeout)
+        gone = self._lease_watch.gone(self._clock.read(), self._config.worker_timeout)
+        return None if gone == self._who.uid else gone  # we let ours lapse, and live
 
     def remember(self, epoch: int) -> None:
         """An earlier start of this process has seen `epoch`."""

@@ -1,7 +1,12 @@
-"""Whom a process may name as leader, from the answers that it had (rule E-2). It decides nothing: who stands goes by
-`tenure.election.decide`."""
+"""Whom a process may name as leader, from the answers that it had (rule E-2).
+
+It decides nothing: who stands goes by `tenure.election.decide`. So looks may be any time apart here: a write that is
+still the last one was not renewed in between.
+"""
 
 from __future__ import annotations
+
+import math
 
 from tenure.clock import Reading
 from tenure.election.decide import Rules
@@ -22,7 +27,7 @@ class LeaseWatch:
         is_older = before is not None and sent is not None and sent.follower_elapsed(before.last) < 0
         if is_older and before is not None and before.mark != mark_of(state, None):
             return
-        self._seen = (state, observe(before, state, None, heard, max_gap=state.lease_seconds))
+        self._seen = (state, observe(before, state, None, heard, max_gap=math.inf))
 
     def forget(self) -> None:
         self._seen = None

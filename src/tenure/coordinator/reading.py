@@ -152,9 +152,11 @@ async def read_members(store: Store) -> tuple[Member, ...]:
     return members.members if isinstance(members, Members) else ()
 
 
-async def read_workers(store: Store, worker_timeout: float) -> list[str]:
-    """The ids of the workers whose records are fresh, against the freshest."""
-    return sorted(worker.worker_id for worker in await list_workers(store, worker_timeout) if worker.active)
+async def read_workers(store: Store, worker_timeout: float, but: str | None = None) -> list[str]:
+    """The ids of the workers whose records are fresh, against the freshest. The one with the uid `but` is known to be
+    gone: where it was the last, its own record is the freshest."""
+    workers = await list_workers(store, worker_timeout)
+    return sorted(worker.worker_id for worker in workers if worker.active and worker.uid != but)
 
 
 async def list_workers(store: Store, worker_timeout: float, leader: str | None = None) -> tuple[WorkerStatus, ...]:

@@ -181,9 +181,12 @@ class GlobalCoordinatorService:
         """Who is alive, as last observed; `fresh=True` lists the store. Empty in election-only mode."""
         self._check_process()
         if check_flag("fresh", fresh) and self.config.membership:
-            return await read_workers(self._scoped(), self.config.worker_timeout)
+            # Who beats has a fresh record of its own in the listing, to judge the others by.
+            gone = None if self.running else self._lease_watch.gone(self._clock.read(), self.config.worker_timeout)
+            return await read_workers(self._scoped(), self.config.worker_timeout, but=gone)
         members = self._engine.members if self._engine is not None else ()
-        return sorted(member.worker_id for member in members if self.running or member.worker_id != self.worker_id)
+        over = self._over.done()  # until then it winds up, and is alive
+        return sorted(member.worker_id for member in members if not over or member.worker_id != self.worker_id)
 
     @property
     def leader_seen(self) -> str | None:

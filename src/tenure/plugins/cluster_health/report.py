@@ -58,7 +58,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     leaderless_for: float = math.inf
     """Since this node knows that nobody leads; of no meaning while somebody does."""
     failover: float = 0.0
-    """How long one is expected to take."""
+    """How long one usually takes at most."""
     epoch: int = 0
     lease_held: bool | None = None
     """Of the term that this node leads under; `None`: it does not lead."""
@@ -170,7 +170,7 @@ def _slight(seen: Observation, limits: Thresholds) -> list[str]:
     reasons = []
     if _is_failing_over(seen):
         reasons.append(
-            f"Nobody leads for {seen.leaderless_for:.0f} s now; a failover is expected to take {seen.failover:.0f} s."
+            f"Nobody leads for {seen.leaderless_for:.0f} s now; a failover usually takes {seen.failover:.0f} s at most."
         )
     if seen.heartbeat_p95 > limits.slow_store * seen.heartbeat_interval:
         reasons.append(

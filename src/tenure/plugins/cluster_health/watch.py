@@ -298,7 +298,7 @@ class ClusterHealth:
             running=coordinator.running,
             leader=leader,
             leaderless_for=self._leaderless_for(leader, now),
-            failover=coordinator.config.expected_failover(),
+            failover=coordinator.config.usual_failover(),
             epoch=lead.epoch if lead is not None else coordinator.get_epoch(),
             lease_held=None if lead is None else lead.is_current(),
             nodes=tuple(sorted(self._nodes or ())),
