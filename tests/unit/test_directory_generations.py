@@ -281,9 +281,20 @@ class SlowToLock(FreezesAtRename):
         return opened
 
 
-async def two_inside(root: Path, remove: Callable[[Path], None]) -> bool:
+class SlowToWrite(SlowToLock):
+    """Stands still, once, before its body is on the disk, and with the folder of the locks open."""
+
+    def open_lock(self, place: Place, *, make: bool) -> tuple[int, os.stat_result]:
+        return Disk.open_lock(self, place, make=make)
+
+    def write_new(self, place: Place, body: bytes) -> int:
+        self._stand_still(place)
+        return super().write_new(place, body)
+
+
+async def two_inside(root: Path, remove: Callable[[Path], None], slow: SlowToLock) -> bool:
     """Does somebody come in by a lock that was removed before it was taken, while another one is inside?"""
-    slow, quick = SlowToLock(), FreezesAtRename(target="lease")
+    quick = FreezesAtRename(target="lease")
     old, newcomer = DirectoryStore(root, disk=slow), DirectoryStore(root, disk=quick)
     slow.frozen.set()
     quick.frozen.set()
@@ -313,7 +324,21 @@ async def test_a_lock_that_was_removed_before_it_was_taken_lets_nobody_in(
     remove: Callable[[Path], None], tmp_path: Path
 ) -> None:
     """WA-9. Its temporary file is gone (disarmed), and then it waits for the lock that is there now."""
-    assert not await two_inside(tmp_path, remove)
+    assert not await two_inside(tmp_path, remove, SlowToLock())
+
+
+@pytest.mark.parametrize("remove", [_folder, _file, _moved])
+async def test_a_folder_of_locks_that_is_none_any_more_lets_nobody_in(
+    remove: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """WA-9. Its temporary file is newer than the disarming: what keeps it out is that its lock has lost its name."""
+    assert not await two_inside(tmp_path, remove, SlowToWrite())
+
+
+async def test_by_a_lock_without_a_name_two_come_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant: the test above can fail."""
+    monkeypatch.setattr(StripedLocks, "_newest", lambda self, tree, stripe, generation, lock: generation)
+    assert await two_inside(tmp_path, _moved, SlowToWrite())
 
 
 async def test_a_lower_generation_that_was_removed_leads_nobody_astray(tmp_path: Path) -> None:
