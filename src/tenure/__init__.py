@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tenure.coordinator.config import CoordinatorConfig, MandateEnd
     from tenure.coordinator.hooks import HookFailure, HookOverrun
     from tenure.coordinator.lead import Lead
-    from tenure.coordinator.lock import DistributedLock, Held
+    from tenure.coordinator.lock import DistributedLock, Held, LockHolder
     from tenure.coordinator.plugin import CoordinatorPlugin
     from tenure.coordinator.service import GlobalCoordinatorService
     from tenure.database import Database, PluginStorage, Record, Resource, lead, terms
@@ -64,6 +64,7 @@ __all__ = [
     "Lead",
     "LeadershipLost",
     "LedgerBusy",
+    "LockHolder",
     "LockLost",
     "LockTimeout",
     "MandateEnd",
@@ -116,6 +117,7 @@ _HOMES = {
     "Lead": "tenure.coordinator.lead",
     "LeadershipLost": "tenure.errors",
     "LedgerBusy": "tenure.errors",
+    "LockHolder": "tenure.coordinator.lock",
     "LockLost": "tenure.errors",
     "LockTimeout": "tenure.errors",
     "MandateEnd": "tenure.coordinator.config",

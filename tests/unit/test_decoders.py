@@ -31,6 +31,7 @@ NOT_FROM_A_BUCKET = {
     "testing.": "broken variants",
     "store.races": "pipes between processes of one program",
     "store.contender": "pipes between processes of one program",
+    "database.roundtrip": "what a caller gives",
     "database.schema": "data that a decoder above has read, and what callers give; misfits are told by name",
 }
 """Modules that read no bucket. All of a module's functions are meant, also those to come."""

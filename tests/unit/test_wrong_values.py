@@ -50,7 +50,7 @@ SECONDS = 10.0
 """No call that is wrong takes as long."""
 
 GIVEN_BACK = {
-    *("Context", "Expired", "Held", "Lead", "Message", "Record", "Run"),
+    *("Context", "Expired", "Held", "Lead", "LockHolder", "Message", "Record", "Run"),
     *("ChildHealth", "HealthChanged", "HealthReport", "NodeDown", "NodeUp", "Observation", "judge"),
     *("ApplyFailed", "Bucket", "Consolidated", "CounterStats", "FieldHidden", "Recalculated", "Top"),
     *("CheckResult", "JobCompleted", "JobDispatched", "JobFailed", "Outcome", "PollStatus", "Summary", "Verdict"),

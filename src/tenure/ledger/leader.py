@@ -445,7 +445,8 @@ class LedgerTerm:
         """Poison is decided on for good, and what is sound in the inbox may have been acknowledged: so it is poison
         only if it has the size that is listed, and a second read gives the same."""
         opened, doubtful = [], []
-        for letter, body in read:
+        # By age: what a letter may say, a clerk may go by what the letters before it said.
+        for letter, body in sorted(read, key=lambda each: (each[0].modified_ms, each[0].name)):
             found = self._understand(letter, body, gathered)
             if isinstance(found, Poison):
                 doubtful.append((letter, body))
