@@ -28,11 +28,13 @@ async def fleet(url: str, *names: str, namespace: str = "default", **settings: A
 
 
 async def leader_of(coordinators: Fleet, *, sees: int | None = None) -> str:
-    """Who leads, once somebody does and sees so many workers (default: everyone)."""
+    """Who leads, once somebody does and all see so many workers (default: everyone): only what the leader has written
+    down is seen by the others, and by a command."""
+    wanted = len(coordinators) if sees is None else sees
     async with asyncio.timeout(PATIENCE):
         while True:
+            seen = {len(await coordinator.get_active_workers()) for coordinator in coordinators.values()}
             for name, coordinator in coordinators.items():
-                seen = await coordinator.get_active_workers()
-                if coordinator.is_leader() and len(seen) == (len(coordinators) if sees is None else sees):
+                if coordinator.is_leader() and seen == {wanted}:
                     return name
             await asyncio.sleep(0.02)
