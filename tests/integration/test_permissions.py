@@ -43,6 +43,7 @@ SETTINGS = {
     "object-lock": "s3:GetBucketObjectLockConfiguration",
     "encryption": "s3:GetEncryptionConfiguration",
     "replication": "s3:GetReplicationConfiguration",
+    "lifecycle": "s3:GetLifecycleConfiguration",
 }
 OBJECTS = {"GET": "s3:GetObject", "HEAD": "s3:GetObject", "PUT": "s3:PutObject", "DELETE": "s3:DeleteObject"}
 SHORTEST_ON_GCS = 8

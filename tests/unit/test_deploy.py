@@ -129,7 +129,7 @@ def test_policies_for_s3() -> None:
     }
     assert actions("s3-read-only.json") == {objects: {"s3:GetObject"}, bucket: {"s3:ListBucket"}}
     (asked,) = actions("s3-doctor.json").values()
-    assert len(asked) == 4
+    assert len(asked) == 5
     assert all(action.startswith("s3:Get") for action in asked)
 
 
